@@ -1,0 +1,79 @@
+"""Every error that draftproof raises on purpose, in one tree.
+
+::
+
+    DraftproofError
+    ├── UsageError                exit 2  the request itself cannot be carried out
+    │   └── UnsupportedRequest    exit 2  understood, but this engine does not do it (images, ...)
+    ├── CheckpointError           exit 1  the files are broken or contradict each other
+    │   ├── HeaderError                   bytes that are no safetensors header
+    │   ├── ConfigError                   a config file that cannot be read or makes no sense
+    │   └── AccountingError               a tensor left over, missing, or written twice at load
+    ├── UnknownArchitecture       exit 3  nothing is known about this architecture
+    └── EnvironmentProblem        exit 4  network, cache, driver or package is missing
+
+Each error names the thing and the remedy in one line; the command line prints that line and exits with
+``exit_code``. The codes are those of the verdicts: 0 proven, 1 disproved, 2 usage, 3 not enough evidence,
+4 environment, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+
+class DraftproofError(Exception):
+    """Base of the tree.
+
+    Args:
+        message: names the thing that is wrong (a path, field or tensor) and what was found.
+        remedy: what the user can do about it; empty when the message says it already.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}. {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(DraftproofError):
+    """The request cannot be carried out: wrong argument, missing folder, prompt too long."""
+
+    exit_code = 2
+
+
+class UnsupportedRequest(UsageError):
+    """The request is understood, but this engine does not do it."""
+
+
+class CheckpointError(DraftproofError):
+    """The checkpoint's files are broken or contradict each other."""
+
+    exit_code = 1
+
+
+class HeaderError(CheckpointError):
+    """A file is not a well-formed safetensors file."""
+
+
+class ConfigError(CheckpointError):
+    """A config file cannot be read, or a value in it makes no sense."""
+
+
+class AccountingError(CheckpointError):
+    """Loading left a tensor over, missed one, or wrote one twice."""
+
+
+class UnknownArchitecture(DraftproofError):
+    """Nothing is known about this architecture, so nothing can be proven about it."""
+
+    exit_code = 3
+
+
+class EnvironmentProblem(DraftproofError):
+    """Network, cache, driver or a package is missing."""
+
+    exit_code = 4
