@@ -1,0 +1,50 @@
+"""One decoder layer: norm, mixer, residual, norm, mlp, residual."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from draftproof.kernels.gated_delta_step.reference import RecurrentState, WindowRows
+from draftproof.layers.attention import Attention
+from draftproof.layers.gated_delta_net import GatedDeltaNet
+from draftproof.layers.mlp import GatedMlp
+from draftproof.layers.moe import MixtureOfExperts
+from draftproof.layers.norm import OffsetRmsNorm
+from draftproof.layers.window import AttentionRows, KeyValueCache
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """Decoder layer whose mixer is full attention; the MTP head's layer is one too."""
+
+    input_norm: OffsetRmsNorm
+    attention: Attention
+    post_attention_norm: OffsetRmsNorm
+    mlp: GatedMlp | MixtureOfExperts
+
+    def __call__(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
+    ) -> Tensor:
+        """[batch, rows, hidden] to the same."""
+        hidden = hidden + self.attention(self.input_norm(hidden), angles, cache, rows)
+        return hidden + self.mlp(self.post_attention_norm(hidden))
+
+
+@dataclass(frozen=True)
+class RecurrentLayer:
+    """Decoder layer whose mixer is a Gated DeltaNet."""
+
+    input_norm: OffsetRmsNorm
+    mixer: GatedDeltaNet
+    post_attention_norm: OffsetRmsNorm
+    mlp: GatedMlp | MixtureOfExperts
+
+    def __call__(self, hidden: Tensor, state: RecurrentState, rows: WindowRows) -> Tensor:
+        """[batch, rows, hidden] to the same."""
+        hidden = hidden + self.mixer(self.input_norm(hidden), state, rows)
+        return hidden + self.mlp(self.post_attention_norm(hidden))
+
+
+DecoderLayer = AttentionLayer | RecurrentLayer

@@ -1,0 +1,80 @@
+"""Rotary position embedding over the leading dimensions of each head.
+
+Multimodal rotary positions are equal on all axes for text, so plain positions give the same angles.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from draftproof.architecture.spec import RotarySpec
+from draftproof.errors import UnsupportedRequest
+
+
+class RotaryEmbedding:
+    """Tables of cos and sin for every position; shared by the trunk's attention layers and the MTP head.
+
+    Args:
+        spec: base, width, scaling.
+        max_position: number of positions to prepare.
+        device: where the tables live.
+
+    Raises:
+        UnsupportedRequest: a scaling other than default, linear or yarn.
+    """
+
+    def __init__(self, spec: RotarySpec, max_position: int, device: torch.device) -> None:
+        frequencies, factor = _inverse_frequencies(spec)
+        angles = torch.outer(torch.arange(max_position, dtype=torch.float32), frequencies)
+        doubled = torch.cat((angles, angles), 1)
+        self.width = spec.dimensions
+        self.cos = (doubled.cos() * factor).to(device)
+        self.sin = (doubled.sin() * factor).to(device)
+
+    def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin for [batch, rows] positions, each [batch, rows, 1, width] float32."""
+        return self.cos[positions].unsqueeze(2), self.sin[positions].unsqueeze(2)
+
+
+def rotate(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """Rotate the leading `width` dimensions of [batch, rows, heads, head_dim]; the rest passes through."""
+    cos, sin = angles
+    width = cos.shape[-1]
+    turning = heads[..., :width]
+    half = width // 2
+    swapped = torch.cat((-turning[..., half:], turning[..., :half]), -1)
+    rotated = (turning * cos + swapped * sin).to(heads.dtype)
+    return rotated if width == heads.shape[-1] else torch.cat((rotated, heads[..., width:]), -1)
+
+
+def _inverse_frequencies(spec: RotarySpec) -> tuple[Tensor, float]:
+    exponents = torch.arange(0, spec.dimensions, 2, dtype=torch.float32) / spec.dimensions
+    plain = 1.0 / (spec.theta**exponents)
+    if spec.scaling == "default":
+        return plain, 1.0
+    if spec.scaling == "linear":
+        return plain / spec.factor, 1.0
+    if spec.scaling == "yarn":
+        return _yarn(spec, plain)
+    raise UnsupportedRequest(
+        f"rope scaling {spec.scaling!r} is not implemented", "Implemented: default, linear, yarn."
+    )
+
+
+def _yarn(spec: RotarySpec, plain: Tensor) -> tuple[Tensor, float]:
+    """NTK-by-parts interpolation and attention temperature (YaRN, arXiv 2309.00071, sections 3.2 and 3.4)."""
+    native = spec.original_max_position or 1
+
+    def dimension_of(rotations: float) -> float:
+        return spec.dimensions * math.log(native / (rotations * 2 * math.pi)) / (2 * math.log(spec.theta))
+
+    low = max(math.floor(dimension_of(spec.beta_fast)), 0)
+    high = min(math.ceil(dimension_of(spec.beta_slow)), spec.dimensions - 1)
+    ramp = (torch.arange(spec.dimensions // 2, dtype=torch.float32) - low) / max(high - low, 0.001)
+    keep = 1.0 - ramp.clamp(0, 1)
+    frequencies = plain / spec.factor * (1 - keep) + plain * keep
+    derived = 0.1 * math.log(spec.factor) + 1.0 if spec.factor > 1 else 1.0
+    return frequencies, spec.attention_factor if spec.attention_factor is not None else derived

@@ -1,0 +1,215 @@
+"""The one owner of all per-sequence state, moved by transaction.
+
+A step begins a window over some slots, runs the model on it, and commits a number of rows per sequence; nothing else
+moves state. Attention pages need no rollback: a rejected row lies past the committed length and is overwritten before
+anybody reads it. Recurrent state rolls back by lazy replay: a window's rows go to a stash, and the next window applies
+the accepted ones first (`kernels.gated_delta_step`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+from torch import Tensor
+
+from draftproof.architecture.spec import AttentionSpec, GatedDeltaNetSpec, ModelSpec
+from draftproof.kernels.gated_delta_step.reference import RecurrentState, WindowRows
+from draftproof.layers.window import AttentionRows, KeyValueCache, LayerState, Window
+from draftproof.runtime.pages import SCRAP_PAGE
+
+
+class WindowKind(Enum):
+    """What will become of a window's rows."""
+
+    EXTEND = "extend"
+    """Every row is certain (prompt tokens, or a step without drafts) and will be committed."""
+    VERIFY = "verify"
+    """A sampled token followed by drafts: at least one row, at most all, will be committed."""
+
+
+@dataclass(frozen=True)
+class StateSizes:
+    """How much state to hold.
+
+    Attributes:
+        slots: sequences at a time.
+        pages: attention pages, the scrap page included.
+        page_size: positions per page.
+        max_positions: positions of one sequence, drafts past its end included.
+        window_rows: rows of the largest VERIFY window (drafts + 1).
+    """
+
+    slots: int
+    pages: int
+    page_size: int
+    max_positions: int
+    window_rows: int
+
+
+class StateStore:
+    """Pages and slots of one model and its MTP head.
+
+    Args:
+        spec: what the layers keep.
+        sizes: how much of it.
+        dtype: of keys, values and convolution inputs; the recurrent state is float32.
+        device: where it lives.
+    """
+
+    def __init__(self, spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device) -> None:
+        self.sizes = sizes
+        self._device = device
+        self._trunk = tuple(_layer_state(layer.mixer, sizes, dtype, device) for layer in spec.layers)
+        head = spec.mtp
+        head_states = [
+            _layer_state(head.layer.mixer, sizes, dtype, device) for _ in range(head.num_layers if head else 0) if head
+        ]
+        self.head_caches = tuple(state for state in head_states if isinstance(state, KeyValueCache))
+        pages_per_sequence = -(-sizes.max_positions // sizes.page_size)
+        self._page_tables = torch.full((sizes.slots, pages_per_sequence), SCRAP_PAGE, device=device)
+        self._lengths = [0] * sizes.slots
+        self._pending = [0] * sizes.slots
+        self._open: Transaction | None = None
+
+    def open_slot(self, slot: int, pages: Sequence[int]) -> None:
+        """Give a slot to a new sequence: no committed rows, its pages in order."""
+        self._lengths[slot] = 0
+        self._pending[slot] = 0
+        self._page_tables[slot] = SCRAP_PAGE
+        self._page_tables[slot, : len(pages)] = torch.tensor(pages, device=self._device)
+        for state in self._trunk:
+            if isinstance(state, RecurrentState):
+                state.recurrent[slot] = 0
+                state.convolution[slot] = 0
+
+    def length(self, slot: int) -> int:
+        """Committed rows of a slot."""
+        return self._lengths[slot]
+
+    def begin(self, slots: Sequence[int], row_counts: Sequence[int], kind: WindowKind) -> Transaction:
+        """Open a window of `max(row_counts)` rows over some slots.
+
+        Raises:
+            ValueError: a window is open already, a sequence has no row, or a VERIFY window is larger than the
+                stash can roll back.
+        """
+        if self._open is not None:
+            raise ValueError("a window is open already; commit it first")
+        rows = max(row_counts)
+        if min(row_counts) < 1:
+            raise ValueError("every sequence of a window needs at least one row")
+        if kind is WindowKind.VERIFY and rows > self.sizes.window_rows:
+            raise ValueError(f"a window of {rows} rows cannot be rolled back; this store keeps {self.sizes.window_rows}")
+        slot_index = torch.tensor(slots, device=self._device)
+        window = Window(
+            rows=WindowRows(
+                slots=slot_index,
+                slot_range=_consecutive(slots),
+                pending=tuple(self._pending[slot] for slot in slots),
+                row_counts=tuple(row_counts),
+                valid=self._valid_rows(row_counts, rows),
+                commits_all=kind is WindowKind.EXTEND,
+            ),
+            attention=self.attention_rows(slots, [self._lengths[slot] for slot in slots], row_counts),
+            trunk=self._trunk,
+        )
+        self._open = Transaction(self, tuple(slots), tuple(row_counts), kind, window)
+        return self._open
+
+    def attention_rows(self, slots: Sequence[int], starts: Sequence[int], row_counts: Sequence[int]) -> AttentionRows:
+        """Positions and page locations of rows that begin at `starts`; the drafter's chain uses it too."""
+        rows = max(row_counts)
+        consecutive = _consecutive(slots)
+        table = self._page_tables[consecutive if consecutive is not None else torch.tensor(slots, device=self._device)]
+        positions = torch.tensor(starts, device=self._device).unsqueeze(1) + torch.arange(rows, device=self._device)
+        pages = table.gather(1, positions // self.sizes.page_size)
+        locations = pages * self.sizes.page_size + positions % self.sizes.page_size
+        valid = self._valid_rows(row_counts, rows)
+        if valid is not None:
+            locations = torch.where(valid, locations, SCRAP_PAGE * self.sizes.page_size)
+        return AttentionRows(positions, table, tuple(starts), locations.flatten())
+
+    def pending_rows(self, slot: int) -> WindowRows:
+        """Geometry that reads one slot's committed state and what is pending on it, without any new row."""
+        return WindowRows(torch.tensor([slot]), slice(slot, slot + 1), (self._pending[slot],), (0,), None, False)
+
+    def committed_pages(self, cache: KeyValueCache, slot: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of a slot's committed positions, [positions, heads, head_dim], as copies."""
+        length = self._lengths[slot]
+        pages = self._page_tables[slot, : -(-length // self.sizes.page_size)]
+        return cache.keys[pages].flatten(0, 1)[:length], cache.values[pages].flatten(0, 1)[:length]
+
+    @property
+    def trunk(self) -> tuple[LayerState, ...]:
+        """State pools of the trunk's layers, in order."""
+        return self._trunk
+
+    def _valid_rows(self, row_counts: Sequence[int], rows: int) -> Tensor | None:
+        if min(row_counts) == rows:
+            return None
+        return torch.arange(rows, device=self._device) < torch.tensor(row_counts, device=self._device).unsqueeze(1)
+
+    def _finish(self, transaction: Transaction, counts: Sequence[int]) -> None:
+        self._open = None
+        for slot, count in zip(transaction.slots, counts, strict=True):
+            self._lengths[slot] += count
+            self._pending[slot] = count if transaction.kind is WindowKind.VERIFY else 0
+
+
+class Transaction:
+    """One open window. Exactly one `commit` closes it."""
+
+    def __init__(
+        self, store: StateStore, slots: tuple[int, ...], row_counts: tuple[int, ...], kind: WindowKind, window: Window
+    ) -> None:
+        self._store = store
+        self.slots = slots
+        self.row_counts = row_counts
+        self.kind = kind
+        self.window = window
+
+    def commit(self, counts: Sequence[int]) -> None:
+        """Keep the first `counts[i]` rows of each sequence; the others never happened.
+
+        Raises:
+            ValueError: the window is not open, a count is outside 1 to the sequence's rows, or an EXTEND window is
+                committed in part.
+        """
+        if self._store._open is not self:
+            raise ValueError("this window is not open")
+        for count, rows in zip(counts, self.row_counts, strict=True):
+            if not 1 <= count <= rows or (self.kind is WindowKind.EXTEND and count != rows):
+                raise ValueError(f"cannot commit {count} of {rows} rows of a window that will {self.kind.value}")
+        self._store._finish(self, counts)
+
+
+def _consecutive(slots: Sequence[int]) -> slice | None:
+    first = slots[0]
+    return slice(first, first + len(slots)) if list(slots) == list(range(first, first + len(slots))) else None
+
+
+def _layer_state(
+    mixer: AttentionSpec | GatedDeltaNetSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device
+) -> LayerState:
+    if isinstance(mixer, AttentionSpec):
+        shape = (sizes.pages, sizes.page_size, mixer.num_key_value_heads, mixer.head_dim)
+        # Zeros, not empty: a masked score is multiplied by whatever lies in the page.
+        return KeyValueCache(
+            torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, device=device)
+        )
+    heads = (sizes.slots, mixer.num_value_heads)
+    stash = (sizes.slots, sizes.window_rows)
+
+    def zeros(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
+        return torch.zeros(shape, dtype=kind, device=device)
+
+    return RecurrentState(
+        recurrent=zeros(*heads, mixer.key_head_dim, mixer.value_head_dim),
+        convolution=zeros(sizes.slots, mixer.conv_kernel - 1, mixer.conv_dim, kind=dtype),
+        stash_inputs=zeros(*stash, mixer.conv_dim, kind=dtype),
+        stash_log_decay=zeros(*stash, mixer.num_value_heads),
+        stash_beta=zeros(*stash, mixer.num_value_heads),
+    )
