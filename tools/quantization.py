@@ -3,7 +3,7 @@
 They write test checkpoints and the embedded one. The decoders beside them exist to test the encoders; the
 engine has its own, and the two must never be the same code.
 
-Every encoder takes a float32 weight [out, in] and rounds to nearest, ties to even. An all-zero block or tensor
+Every encoder takes a float32 weight [out, in] and rounds to nearest, ties to even. A block or tensor of zeros
 gets the scale 1, so that a scale of zero in a file is always a fault.
 """
 
@@ -20,8 +20,8 @@ E4M3_SMALLEST = 2.0**-9
 NVFP4_GROUP = 16
 
 _E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-# Midpoints between neighbouring values. At a tie the even code wins, so a midpoint below an even code counts as
-# reached and one below an odd code does not.
+# Midpoints between neighbouring values. At a tie the even code wins, so a midpoint below an even code counts
+# as reached and one below an odd code does not.
 _TIES_DOWN = (0.25, 1.25, 2.5, 5.0)
 _TIES_UP = (0.75, 1.75, 3.5)
 
