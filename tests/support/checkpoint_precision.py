@@ -1,4 +1,4 @@
-"""Which modules of a generated checkpoint are stored in which encoding, and how each encoding looks on disk."""
+"""Which modules of a generated checkpoint are stored in which encoding, and what each looks like on disk."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Precision:
     name: str
     dialect: Dialect = Dialect.NONE
     base: Encoding = Encoding.BF16
-    encodings: Mapping[ModuleGroup, Encoding] = field(default_factory=dict)
+    encodings: Mapping[ModuleGroup, Encoding] = field(default_factory=dict, hash=False)
     block: tuple[int, int] = (16, 16)
 
     def encoding_of(self, name: str) -> Encoding:

@@ -19,8 +19,8 @@ NORM_NOISE = 0.1
 def logical_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
     """Float32 weights under names that do not depend on layout or precision.
 
-    `embed_tokens.weight`, `layers.N...`, `norm.weight`, `lm_head.weight` (untied), `mtp...`, `visual...`; experts
-    fused, GDN projections as in Qwen3.5. A tensor depends on the seed, its name and its shape only.
+    `embed_tokens.weight`, `layers.N...`, `norm.weight`, `lm_head.weight` (untied), `mtp...`, `visual...`;
+    experts fused, GDN projections as in Qwen3.5. A tensor depends on the seed, its name and its shape only.
     """
     sizes, make = options.sizes, _Maker(options.seed)
     tensors = {"embed_tokens.weight": make.normal("embed_tokens.weight", (sizes.vocab, sizes.hidden), 0.2)}
@@ -37,7 +37,7 @@ def logical_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
 
 
 def disk_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
-    """The logical weights, float32, under their names on disk and in the layout of the family, unquantized."""
+    """The logical weights, float32, under their names on disk and in the family's layout, unquantized."""
     return {
         disk_name: part
         for name, tensor in _layout_of_family(options)
@@ -46,9 +46,9 @@ def disk_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
 
 
 def fuse_qkvz(qkv: Tensor, z: Tensor, sizes: Sizes) -> Tensor:
-    """Qwen3-Next's `in_proj_qkvz` [2 * key_dim + 2 * value_dim, hidden]: q, k, v, z of each key head together."""
+    """Qwen3-Next's `in_proj_qkvz` [2 * (key_dim + value_dim), hidden]: q, k, v, z of a key head together."""
     key_heads, key_dim = sizes.linear_key_heads, sizes.linear_key_dim
-    query, key, value = qkv.split([key_dim, key_dim, sizes.linear_value_dim])
+    query, key, value = torch.split(qkv, [key_dim, key_dim, sizes.linear_value_dim])
     parts = [part.reshape(key_heads, -1, sizes.hidden) for part in (query, key, value, z)]
     return torch.cat(parts, dim=1).reshape(-1, sizes.hidden)
 
@@ -126,8 +126,8 @@ def _linear_attention(make: _Maker, prefix: str, sizes: Sizes) -> dict[str, Tens
             "out_proj": (hidden, sizes.linear_value_dim),
         },
     )
-    # Decay per token is exp(-exp(A_log) * softplus(a + dt_bias)). Mamba's usual initialisation, A in [1, 16] and
-    # steps in [0.001, 0.1], gives heads that forget at once beside heads that remember the whole prompt.
+    # Decay per token is exp(-exp(A_log) * softplus(a + dt_bias)). Mamba's usual initialisation, A in [1, 16]
+    # and steps in [0.001, 0.1], gives heads that forget at once beside heads that remember the whole prompt.
     decay = make.uniform(f"{stem}A_log", (value_heads,), 1.0, 16.0)
     step = torch.exp(make.uniform(f"{stem}dt_bias", (value_heads,), math.log(1e-3), math.log(1e-1)))
     return tensors | {

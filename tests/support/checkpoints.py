@@ -84,8 +84,8 @@ class WrittenCheckpoint:
     Attributes:
         folder: where it lies.
         options: what it was made from.
-        tensors: float32, what the files stand for after rounding, by the name that an unquantized checkpoint of
-            this layout has on disk (`...gate_proj.weight`, never `..._packed` or a scale).
+        tensors: float32, what the files stand for after rounding, by the name that an unquantized checkpoint
+            of this layout has on disk (`...gate_proj.weight`, never `..._packed` or a scale).
         exact: float32, the same weights before rounding.
         stored: every tensor on disk in its dtype on disk, scales included.
         config: the content of config.json.
@@ -195,7 +195,7 @@ def _write_shards(folder: Path, stored: Mapping[str, Tensor], options: Checkpoin
     files = _shard_names(options)
     per_shard = -(-len(stored) // len(files))
     names = list(stored)
-    weight_map = {}
+    weight_map: dict[str, str] = {}
     for number, file in enumerate(files):
         part = {
             name: stored[name].contiguous() for name in names[number * per_shard : (number + 1) * per_shard]
