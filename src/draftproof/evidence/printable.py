@@ -1,0 +1,22 @@
+"""Text that came out of a file, made safe to print."""
+
+from __future__ import annotations
+
+
+def printable(text: str) -> str:
+    """The same text with control characters, bidirectional overrides and broken surrogates written as escapes.
+
+    Tensor names and config values are written by strangers: an escape sequence in one could clear the screen or
+    repaint a verdict. Newlines and tabs become single spaces.
+    """
+    if text.isprintable():
+        return text
+    return "".join(_escaped(character) for character in text)
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    if character in "\n\t":
+        return " "
+    return character.encode("unicode_escape").decode("ascii")
