@@ -9,6 +9,8 @@
     │   ├── HeaderError                   bytes that are no safetensors header
     │   ├── ConfigError                   a config file that cannot be read or makes no sense
     │   └── AccountingError               a tensor left over, missing, or written twice at load
+    ├── EngineFault               exit 1  the engine computed something that cannot be right
+    │   └── LogitsFault                   logits that are not numbers, or leave no token to choose
     ├── UnknownArchitecture       exit 3  nothing is known about this architecture
     └── EnvironmentProblem        exit 4  network, cache, driver or package is missing
 
@@ -65,6 +67,25 @@ class ConfigError(CheckpointError):
 
 class AccountingError(CheckpointError):
     """Loading left a tensor over, missed one, or wrote one twice."""
+
+
+class EngineFault(DraftproofError):
+    """The engine computed something that cannot be right; going on would return garbage."""
+
+    exit_code = 1
+
+
+class LogitsFault(EngineFault):
+    """Logits hold NaN or +inf, or leave no token to choose.
+
+    Args:
+        message: what was found.
+        rows: the rows of the logits that are at fault, in order; the others are sound.
+    """
+
+    def __init__(self, message: str, rows: tuple[int, ...]) -> None:
+        super().__init__(message)
+        self.rows = rows
 
 
 class UnknownArchitecture(DraftproofError):
