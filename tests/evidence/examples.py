@@ -56,7 +56,9 @@ def open_weights():
 def with_notes():
     noted = item(
         notes=(
-            warning("exclude list disagrees with the tensor: mtp.fc", Location("config.json", field="ignore")),
+            warning(
+                "exclude list disagrees with the tensor: mtp.fc", Location("config.json", field="ignore")
+            ),
             information("the head is BF16"),
         )
     )

@@ -27,7 +27,11 @@ def terminal(chain, width=80, encoding="utf-8"):
 @pytest.mark.parametrize("make", REPORTS)
 def test_every_form_carries_the_verdict_of_the_chain_and_of_each_link(make):
     chain = make()
-    text, markdown, parsed = terminal(chain), render_markdown(chain), json.loads(render_json(ChainModel.of(chain)))
+    text, markdown, parsed = (
+        terminal(chain),
+        render_markdown(chain),
+        json.loads(render_json(ChainModel.of(chain))),
+    )
     assert parsed["verdict"] == chain.verdict.value
     assert parsed["exit_code"] == chain.exit_code
     assert f"{chain.verdict.word}  {chain.summary[:1].upper()}{chain.summary[1:20]}" in text
@@ -86,7 +90,10 @@ def test_a_link_after_a_broken_one_is_shown_as_not_counting():
     chain = examples.broken_config()
     assert "does not count" in terminal(chain)
     assert "does not count" in render_markdown(chain)
-    assert [link["counts"] for link in json.loads(render_json(ChainModel.of(chain)))["links"]] == [True, False]
+    assert [link["counts"] for link in json.loads(render_json(ChainModel.of(chain)))["links"]] == [
+        True,
+        False,
+    ]
 
 
 def test_warnings_appear_in_every_form():

@@ -17,7 +17,7 @@ class LinkReport:
         link: which one.
         items: the evidence; the verdict follows from it alone.
         seconds: wall time that the link took.
-        limits: what this run did not look at ("values outside the sample"), as clauses after "does not prove".
+        limits: what this run did not look at ("values outside the sample"), clauses after "does not prove".
     """
 
     link: Link
@@ -137,8 +137,10 @@ class ChainReport:
 
     @property
     def does_not_prove(self) -> tuple[str, ...]:
-        """What remains open after this report, as clauses after "does not prove". Links that were not run come
-        on top; see `not_run`."""
+        """What remains open after this report, as clauses after "does not prove".
+
+        Links that were not run come on top; see `not_run`.
+        """
         own = tuple(limit for report in self.links for limit in report.limits)
         closing = tuple(report.link.definition.does_not_prove for report in self.links[-1:])
         return own + closing

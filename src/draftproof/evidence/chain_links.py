@@ -54,13 +54,13 @@ _DEFINITIONS = {
     ),
     Link.WEIGHTS: LinkDefinition(
         number=2,
-        holds_when="Every tensor of the head and of the target is there, whole, of the right shape, and sane.",
+        holds_when="Every tensor of head and target is there, whole, of the right shape, and sane.",
         does_not_prove="that the head was trained for this trunk, or predicts anything",
         needs="the checkpoint's files",
     ),
     Link.CODE: LinkDefinition(
         number=3,
-        holds_when="The serving stack has a class for this head, and every tensor has a parameter to land in.",
+        holds_when="The serving stack has a class for this head, and a parameter for every tensor.",
         does_not_prove="that the class is reached with the arguments in use",
         needs="a serving stack to look at",
     ),

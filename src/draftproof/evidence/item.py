@@ -14,8 +14,8 @@ class Location:
     """Where something was observed.
 
     Attributes:
-        file: file name, relative to the subject (a shard, a config file, a source file); empty when the place is
-            no file (a metric of a running server).
+        file: file name, relative to the subject (a shard, a config file, a source file); empty when the
+            place is no file (a metric of a running server).
         field: JSON path inside the file: "text_config.mtp_num_hidden_layers".
         tensor: tensor name inside the file.
         line: line of a text file, from 1; None when it does not apply.

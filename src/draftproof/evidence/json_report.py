@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from draftproof.evidence.chain import ChainReport, LinkReport
 from draftproof.evidence.item import EvidenceItem, Location, Note
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION: Literal["1.0"] = "1.0"
 
 VerdictWord = Literal["proven", "disproved", "unknown"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The same text with control characters, bidirectional overrides and broken surrogates written as escapes.
+    """The same text with control and direction characters and broken surrogates written as escapes.
 
-    Tensor names and config values are written by strangers: an escape sequence in one could clear the screen or
-    repaint a verdict. Newlines and tabs become single spaces.
+    Tensor names and config values are written by strangers: an escape sequence in one could clear the screen
+    or repaint a verdict. Newlines and tabs become single spaces.
     """
     if text.isprintable():
         return text

@@ -51,7 +51,9 @@ def _heading(chain: ChainReport) -> Text:
 
 def _render_link(console: Console, chain: ChainReport, report: LinkReport) -> None:
     link = report.link
-    title = Text.assemble((f"{link.number} {link.value}", "bold"), "  ", verdict_text(console, report.verdict))
+    title = Text.assemble(
+        (f"{link.number} {link.value}", "bold"), "  ", verdict_text(console, report.verdict)
+    )
     if not chain.counts(report):
         title.append("  does not count: an earlier link is broken", style=_QUIET)
     title.append(f"  {report.seconds:.2f} s", style=_QUIET)

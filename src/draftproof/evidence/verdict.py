@@ -33,8 +33,8 @@ _EXIT_CODES = {Verdict.PROVEN: 0, Verdict.DISPROVED: 1, Verdict.UNKNOWN: 3}
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict of claims that must all hold.
 
-    One disproved claim disproves them all; otherwise one unknown claim leaves them unknown. No claim at all is
-    UNKNOWN: nothing was looked at.
+    One disproved claim disproves them all; otherwise one unknown claim leaves them unknown. No claim at all
+    is UNKNOWN: nothing was looked at.
     """
     seen = set(verdicts)
     if Verdict.DISPROVED in seen:
