@@ -1,0 +1,73 @@
+"""Everything that can be chosen about an engine, in one frozen object."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from draftproof.errors import UsageError
+from draftproof.models.stored_linear import WeightStorage
+
+MAX_DRAFT_TOKENS = 16
+"""Most drafts of one window: beyond it a chained head's drafts are almost never accepted."""
+
+
+class DrafterName(Enum):
+    """What can propose tokens."""
+
+    NONE = "none"
+    NEXTN = "nextn"
+
+
+class ComputeType(Enum):
+    """Precision of activations and dense weights."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How an engine runs.
+
+    Attributes:
+        drafter: what proposes tokens.
+        draft_tokens: most drafts of one window (K); 0 is plain decoding.
+        max_sequences: sequences that run at a time.
+        max_length: longest prompt and output together; None for what the checkpoint allows, at most 32,768.
+        page_size: positions of one page of keys and values.
+        prompt_chunk: most prompt rows of one step.
+        compute_type: precision of activations and dense weights.
+        weight_storage: how quantised weights are kept.
+        device: a torch device name.
+        threads: CPU threads; None decides from the model's size.
+    """
+
+    drafter: DrafterName = DrafterName.NEXTN
+    draft_tokens: int = 3
+    max_sequences: int = 8
+    max_length: int | None = None
+    page_size: int = 16
+    prompt_chunk: int = 256
+    compute_type: ComputeType = ComputeType.FLOAT32
+    weight_storage: WeightStorage = WeightStorage.DENSE
+    device: str = "cpu"
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        lowest = 0 if self.drafter is DrafterName.NONE else 1
+        if not lowest <= self.draft_tokens <= MAX_DRAFT_TOKENS:
+            raise UsageError(
+                f"draft tokens (K) must be from 1 to {MAX_DRAFT_TOKENS}, not {self.draft_tokens}",
+                "For plain decoding choose the drafter 'none'.",
+            )
+        for name in ("max_sequences", "page_size", "prompt_chunk"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.max_length is not None and self.max_length < 2:
+            raise UsageError(f"max_length must be at least 2, not {self.max_length}")
+
+    @property
+    def window_rows(self) -> int:
+        """Rows of the largest verify window."""
+        return (self.draft_tokens if self.drafter is not DrafterName.NONE else 0) + 1

@@ -1,0 +1,355 @@
+"""The engine loop: a step is verify, sample, accept, commit, draft."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
+from draftproof.errors import UsageError
+from draftproof.models.qwen3_5 import Qwen35Model
+from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows, token_logprobs
+from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
+from draftproof.runtime.sequence import Sequence as RunningSequence
+from draftproof.runtime.state_store import StateStore, WindowKind
+from draftproof.speculation.acceptance import (
+    AcceptanceCounts,
+    FinishReason,
+    OutputEnd,
+    TruncatedRun,
+    accept,
+    truncate_emitted,
+)
+from draftproof.speculation.drafter import CommittedRows, Drafter
+
+
+@dataclass(eq=False)
+class _Running:
+    """A request inside the engine."""
+
+    request: Request
+    sequence: RunningSequence
+    context: SequenceContext
+    end: OutputEnd
+    draft_tokens: int
+    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    """Rows of one step that were sampled: each sequence's tokens, and the logits they came from.
+
+    `first_rows[i]` is the row of `logits` where sequence i begins.
+    """
+
+    logits: Tensor
+    first_rows: tuple[int, ...]
+    tokens: tuple[tuple[int, ...], ...]
+
+
+class Engine:
+    """Runs requests over one model.
+
+    Args:
+        model: the target.
+        store: owner of all sequence state.
+        scheduler: decides each step.
+        drafter: proposes tokens.
+        draft_tokens: most drafts per window.
+        max_length: longest prompt and output together.
+    """
+
+    def __init__(
+        self,
+        model: Qwen35Model,
+        store: StateStore,
+        scheduler: Scheduler,
+        drafter: Drafter,
+        draft_tokens: int,
+        max_length: int,
+        device: torch.device,
+    ) -> None:
+        self.model = model
+        self.store = store
+        self.drafter = drafter
+        self.max_length = max_length
+        self.acceptance = AcceptanceCounts()
+        self._scheduler = scheduler
+        self._draft_tokens = draft_tokens
+        self._device = device
+        self._running: dict[str, _Running] = {}
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range, or it
+                needs more pages than there are.
+        """
+        sequence = RunningSequence(request.request_id, request.prompt_ids, self._output_limit(request))
+        parameters = request.parameters
+        end_ids = () if parameters.ignore_eos else self.model.spec.end_token_ids
+        limit = self._draft_tokens if request.draft_tokens is None else min(request.draft_tokens, self._draft_tokens)
+        running = _Running(
+            request=request,
+            sequence=sequence,
+            context=SequenceContext(
+                parameters, request.prompt_ids, self.model.spec.end_token_ids, self.model.spec.vocab_size
+            ),
+            end=OutputEnd(
+                frozenset((*end_ids, *parameters.stop_token_ids)), sequence.max_tokens, parameters.min_tokens
+            ),
+            draft_tokens=max(limit, 0),
+        )
+        self._scheduler.add(sequence)
+        self._running[request.request_id] = running
+
+    def abort(self, request_id: str) -> None:
+        """Drop a request, waiting or running; unknown ids are ignored, for it may just have finished."""
+        running = self._running.pop(request_id, None)
+        if running is not None:
+            self._scheduler.finish(running.sequence)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+        return self._scheduler.has_work
+
+    def check_integrity(self) -> None:
+        """Nothing is lost or held twice; with no request, everything is free."""
+        self._scheduler.check_integrity()
+
+    @torch.inference_mode()
+    def step(self) -> tuple[StepOutput, ...]:
+        """Run one step; what it added to requests, in slot order."""
+        for sequence in self._scheduler.admit():
+            self.store.open_slot(sequence.slot, sequence.pages)
+        step = self._scheduler.next_step()
+        if isinstance(step, PromptStep):
+            return self._prompt_step(step)
+        return self._decode_step(step) if isinstance(step, DecodeStep) else ()
+
+    def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
+        """Run requests to their end; completions in the order of the requests."""
+        order = []
+        for request in requests:
+            self.add(request)
+            order.append(request.request_id)
+        running = {request_id: self._running[request_id] for request_id in order}
+        tokens: dict[str, list[int]] = {request_id: [] for request_id in running}
+        logprobs: dict[str, list[TokenLogprob]] = {request_id: [] for request_id in running}
+        reasons: dict[str, FinishReason] = {}
+        while len(reasons) < len(running):
+            for output in self.step():
+                if output.request_id not in running:
+                    continue
+                tokens[output.request_id].extend(output.token_ids)
+                logprobs[output.request_id].extend(output.logprobs)
+                if output.finish_reason is not None:
+                    reasons[output.request_id] = output.finish_reason
+        return tuple(
+            Completion(name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance)
+            for name in order
+        )
+
+    def acceptance_of(self, request_id: str) -> AcceptanceCounts:
+        """What happened to a running request's drafts so far."""
+        return self._running[request_id].acceptance
+
+    def _output_limit(self, request: Request) -> int:
+        """Most tokens this request may generate, after checking that it may run at all."""
+        if request.request_id in self._running:
+            raise UsageError(f"request id {request.request_id} is in use")
+        if not request.prompt_ids:
+            raise UsageError("the prompt has no tokens", "Give at least one character of text.")
+        vocabulary = self.model.spec.vocab_size
+        outside = [token for token in request.prompt_ids if not 0 <= token < vocabulary]
+        if outside:
+            raise UsageError(f"token id {outside[0]} is outside the vocabulary of {vocabulary}")
+        images = set(request.prompt_ids) & set(self.model.spec.image_token_ids)
+        if images:
+            raise UsageError(
+                f"the prompt holds image token {min(images)}", "This engine serves text; send the request without images."
+            )
+        room = self.max_length - len(request.prompt_ids)
+        if room < 1:
+            raise UsageError(
+                f"the prompt has {len(request.prompt_ids)} tokens, but the context holds {self.max_length} with the output",
+                "Shorten the prompt or raise --max-length.",
+            )
+        wanted = request.parameters.max_tokens
+        return room if wanted is None else min(wanted, room)
+
+    def _prompt_step(self, step: PromptStep) -> tuple[StepOutput, ...]:
+        running = self._running[step.sequence.request_id]
+        sequence = step.sequence
+        begin, end = sequence.committed, sequence.committed + step.count
+        window = self.store.begin([sequence.slot], [step.count], WindowKind.EXTEND)
+        rows = torch.tensor([sequence.prompt[begin:end]], device=self._device)
+        hidden = self.model.forward(rows, window.window)
+        window.commit([step.count])
+        sequence.committed = end
+        if not step.is_last:
+            self._draft([running], [begin], [step.count], hidden, [sequence.prompt[begin + 1 : end + 1]], [0])
+            return ()
+        sampled = self._sample([running], hidden[:, -1], [()])
+        run = self._take(running, sampled.tokens[0])
+        outputs = (self._output(running, sampled, 0, run),)
+        if run.finish_reason is None:
+            following = [*sequence.prompt[begin + 1 :], sequence.newest]
+            self._draft([running], [begin], [step.count], hidden, [following], [self._wanted(running)])
+        return outputs
+
+    def _decode_step(self, step: DecodeStep) -> tuple[StepOutput, ...]:
+        batch = [self._running[sequence.request_id] for sequence in step.sequences]
+        drafts = [sequence.drafts for sequence in step.sequences]
+        counts = [len(chain) + 1 for chain in drafts]
+        width = max(counts)
+        rows = torch.tensor(
+            [[running.sequence.newest, *chain, *(0,) * (width - 1 - len(chain))] for running, chain in zip(batch, drafts, strict=True)],
+            device=self._device,
+        )
+        window = self.store.begin(
+            [sequence.slot for sequence in step.sequences],
+            counts,
+            WindowKind.VERIFY if width > 1 else WindowKind.EXTEND,
+        )
+        hidden = self.model.forward(rows, window.window)
+        sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
+        accepted = self._accept(drafts, sampled.tokens, width)
+        runs = []
+        for running, chain, tokens, right in zip(batch, drafts, sampled.tokens, accepted, strict=True):
+            run = self._take(running, tokens[: right + 1])
+            passed = AcceptanceCounts.of_pass(len(chain), right, run.kept)
+            running.acceptance += passed
+            self.acceptance += passed
+            runs.append(run)
+        committed = [right + 1 for right in accepted]
+        starts = [running.sequence.committed for running in batch]
+        window.commit(committed)
+        for running, count in zip(batch, committed, strict=True):
+            running.sequence.committed += count
+        outputs = tuple(self._output(running, sampled, index, runs[index]) for index, running in enumerate(batch))
+        self._draft_for_survivors(batch, runs, starts, committed, hidden, sampled)
+        return outputs
+
+    def _sample(self, batch: Sequence[_Running], hidden: Tensor, drafts: Sequence[tuple[int, ...]]) -> _Sampled:
+        """Draw a token at every row; `hidden` is [rows of all sequences, hidden]."""
+        logits = self.model.logits(hidden)
+        windows = [SequenceRows(running.context, chain) for running, chain in zip(batch, drafts, strict=True)]
+        tokens = sample_rows(logits, windows).tolist()
+        first_rows, begin = [], 0
+        for window in windows:
+            first_rows.append(begin)
+            begin += window.count
+        borders = [*first_rows, begin]
+        split = tuple(tuple(tokens[low:high]) for low, high in zip(borders, borders[1:], strict=False))
+        return _Sampled(logits, tuple(first_rows), split)
+
+    def _accept(self, drafts: Sequence[tuple[int, ...]], tokens: Sequence[tuple[int, ...]], width: int) -> list[int]:
+        if width == 1:
+            return [0] * len(drafts)
+        padded_drafts = torch.tensor([[*chain, *(0,) * (width - 1 - len(chain))] for chain in drafts])
+        padded_tokens = torch.tensor([[*chain, *(0,) * (width - len(chain))] for chain in tokens])
+        lengths = torch.tensor([len(chain) for chain in drafts])
+        accepted: list[int] = accept(padded_drafts, lengths, padded_tokens).accepted.tolist()
+        return accepted
+
+    def _take(self, running: _Running, emitted: tuple[int, ...]) -> TruncatedRun:
+        """Add emitted tokens to the output up to where it ends."""
+        sequence = running.sequence
+        run = truncate_emitted(emitted, len(sequence.output), running.end)
+        watcher = running.request.watcher
+        if watcher is not None:
+            stopped_at = watcher.push(emitted[: run.kept])
+            if stopped_at is not None:
+                run = TruncatedRun(stopped_at + 1, FinishReason.STOP)
+        kept = emitted[: run.kept]
+        sequence.output.extend(kept)
+        running.context.commit(kept)
+        return run
+
+    def _output(self, running: _Running, sampled: _Sampled, index: int, run: TruncatedRun) -> StepOutput:
+        """Report what a step added; a finished request leaves the engine."""
+        tokens = sampled.tokens[index][: run.kept]
+        logprobs: tuple[TokenLogprob, ...] = ()
+        if running.request.parameters.logprobs is not None and tokens:
+            first = sampled.first_rows[index]
+            logprobs = _logprobs(
+                sampled.logits[first : first + len(tokens)], tokens, running.request.parameters.logprobs
+            )
+        if run.finish_reason is not None:
+            del self._running[running.request.request_id]
+            self._scheduler.finish(running.sequence)
+        return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason)
+
+    def _draft_for_survivors(
+        self,
+        batch: Sequence[_Running],
+        runs: Sequence[TruncatedRun],
+        starts: Sequence[int],
+        committed: Sequence[int],
+        hidden: Tensor,
+        sampled: _Sampled,
+    ) -> None:
+        going_on = [index for index, run in enumerate(runs) if run.finish_reason is None]
+        if not going_on:
+            return
+        survivors = [batch[index] for index in going_on]
+        counts = [committed[index] for index in going_on]
+        self._draft(
+            survivors,
+            [starts[index] for index in going_on],
+            counts,
+            hidden if len(going_on) == len(batch) else hidden[going_on],
+            [sampled.tokens[index][: committed[index]] for index in going_on],
+            [self._wanted(running) for running in survivors],
+        )
+
+    def _draft(
+        self,
+        batch: Sequence[_Running],
+        starts: Sequence[int],
+        counts: Sequence[int],
+        hidden: Tensor,
+        following: Sequence[Sequence[int]],
+        wanted: Sequence[int],
+    ) -> None:
+        width = max(counts)
+        rows = CommittedRows(
+            sequences=tuple(running.sequence for running in batch),
+            contexts=tuple(running.context for running in batch),
+            starts=tuple(starts),
+            counts=tuple(counts),
+            hidden=hidden,
+            next_token_ids=torch.tensor(
+                [[*tokens, *(0,) * (width - len(tokens))] for tokens in following], device=self._device
+            ),
+            wanted=tuple(wanted),
+        )
+        for running, drafts in zip(batch, self.drafter.propose(rows), strict=True):
+            running.sequence.drafts = drafts
+
+    def _wanted(self, running: _Running) -> int:
+        """Drafts that can still be of use: the pass itself adds one token more than it accepts."""
+        return max(min(running.draft_tokens, running.sequence.remaining - 1), 0)
+
+
+def _real_rows(hidden: Tensor, counts: Sequence[int]) -> Tensor:
+    """[batch, rows, hidden] to [real rows, hidden]."""
+    width = hidden.shape[1]
+    if min(counts) == width:
+        return hidden.flatten(0, 1)
+    return torch.cat([hidden[index, :count] for index, count in enumerate(counts)])
+
+
+def _logprobs(logits: Tensor, tokens: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
+    found = token_logprobs(logits, torch.tensor(tokens, device=logits.device), top)
+    alternatives = zip(found.top_token_ids.tolist(), found.top.tolist(), strict=True)
+    return tuple(
+        TokenLogprob(token, chosen, tuple(zip(ids, values, strict=True)))
+        for token, chosen, (ids, values) in zip(tokens, found.chosen.tolist(), alternatives, strict=True)
+    )

@@ -1,0 +1,88 @@
+"""What goes into an engine and what comes out, in token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from draftproof.runtime.sampling import SamplingParameters
+from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
+
+
+class TextWatcher(Protocol):
+    """Looks at a request's tokens as text, to find stop strings."""
+
+    def push(self, token_ids: Sequence[int]) -> int | None:
+        """Take new tokens; the index of the one that completes a stop string, if one does."""
+        ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt to continue.
+
+    Attributes:
+        request_id: unique among the engine's requests.
+        prompt_ids: at least one token.
+        parameters: how to sample and when to stop.
+        draft_tokens: most drafts per window for this request; None for the engine's. 0 switches speculation off.
+        watcher: finds stop strings; None without them.
+    """
+
+    request_id: str
+    prompt_ids: tuple[int, ...]
+    parameters: SamplingParameters
+    draft_tokens: int | None = None
+    watcher: TextWatcher | None = None
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log probability of one output token under the raw logits, with the most likely alternatives.
+
+    Attributes:
+        token_id: the token.
+        logprob: natural logarithm of its probability.
+        top: (token id, logprob), most likely first.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class StepOutput:
+    """What one step added to one request.
+
+    Attributes:
+        request_id: whose.
+        token_ids: new output tokens; a stop token is the last of them.
+        logprobs: one per new token when the request asked for them, else empty.
+        finish_reason: None while it goes on.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: FinishReason | None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished request.
+
+    Attributes:
+        request_id: whose.
+        token_ids: all output tokens.
+        logprobs: one per token when asked for, else empty.
+        finish_reason: why it ended.
+        acceptance: what happened to its drafts.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finish_reason: FinishReason
+    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
