@@ -109,7 +109,8 @@ def test_largest_of_logits_plus_noise_follows_the_softmax() -> None:
 
 @pytest.mark.parametrize("shift", ["position", "seed", "token"])
 def test_neighbouring_addresses_are_independent(shift: str) -> None:
-    """Quartile cells of (noise here, noise next door): chi-square with 15 degrees of freedom, p above 0.001."""
+    """Quartile cells of (noise here, noise next door): chi-square with 15 degrees of freedom, p above
+    0.001."""
     count = 16_000
     base = torch.arange(count)
     zeros, own_token = torch.zeros_like(base), torch.full((count, 1), 6)

@@ -60,7 +60,8 @@ def test_windows_without_drafts_emit_one_token() -> None:
         ([1, 2, STOP], 2, 5, 0, 3, FinishReason.STOP),
         ([1, 2, 3, STOP], 2, 5, 0, 3, FinishReason.LENGTH),
         ([STOP], 4, 4, 0, 0, FinishReason.LENGTH),
-        # stop tokens before min_tokens are ordinary tokens, and the first possible one has min_tokens before it
+        # stop tokens before min_tokens are ordinary tokens, and the first possible one has min_tokens before
+        # it
         ([STOP, STOP, STOP, 1], 0, None, 2, 3, FinishReason.STOP),
         ([STOP, 1, 1], 0, None, 7, 3, None),
         ([STOP], 6, None, 7, 1, None),

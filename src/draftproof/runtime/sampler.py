@@ -96,7 +96,8 @@ class SequenceContext:
         self.parameters = parameters
         self.prompt_count = len(prompt_ids)
         self.output_count = 0
-        self.ending_token_ids = tuple(sorted({*eos_token_ids, *parameters.stop_token_ids}))
+        ending = {*eos_token_ids, *parameters.stop_token_ids}
+        self.ending_token_ids = tuple(sorted(token_id for token_id in ending if token_id < vocabulary_size))
         self.history = TokenHistory(prompt_ids) if parameters.has_penalties else None
         self._changes_logits = parameters.has_penalties or bool(parameters.logit_bias)
 
