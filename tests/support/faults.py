@@ -23,6 +23,7 @@ from tests.support.raw_safetensors import (
     decode_element,
     encode_element,
     read_safetensors,
+    replace_bytes,
     write_safetensors,
 )
 
@@ -54,13 +55,13 @@ def delete_shard(folder: Path, file: str) -> None:
 def truncate_file(folder: Path, file: str, missing_bytes: int = 1) -> None:
     """Interrupted download: the last bytes of a file are gone."""
     path = _writable(folder / file)
-    path.write_bytes(path.read_bytes()[:-missing_bytes])
+    replace_bytes(path, path.read_bytes()[:-missing_bytes])
 
 
 def append_bytes(folder: Path, file: str, data: bytes = b"\0") -> None:
     """Bytes after the last tensor."""
     path = _writable(folder / file)
-    path.write_bytes(path.read_bytes() + data)
+    replace_bytes(path, path.read_bytes() + data)
 
 
 def add_stray_file(

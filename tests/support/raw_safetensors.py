@@ -60,7 +60,14 @@ def write_safetensors(path: Path, tensors: Mapping[str, RawTensor]) -> None:
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
     data = b"".join(tensor.data for tensor in tensors.values())
-    path.write_bytes(struct.pack("<Q", len(encoded)) + encoded + data)
+    replace_bytes(path, struct.pack("<Q", len(encoded)) + encoded + data)
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Writes a new file under an old name: whoever mapped the old one into memory keeps it."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.replace(path)
 
 
 def encode_element(value: float, dtype: str) -> bytes:
