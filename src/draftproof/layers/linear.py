@@ -31,18 +31,43 @@ class Linear(Protocol):
 
 
 class DenseLinear:
-    """Weight in the compute dtype."""
+    """Weight in the compute dtype.
+
+    Kept as [in, out]: for the few rows of a decode step a CPU multiplies twice as fast this way round, because it
+    streams the weight once in order.
+
+    Args:
+        weight: [out, in].
+        bias: [out] or None.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.weight = weight
+        self.columns = weight.t().contiguous()
         self.bias = bias
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return F.linear(rows, self.weight, self.bias)
+        product = torch.mm(rows.view(-1, rows.shape[-1]), self.columns)
+        if self.bias is not None:
+            product = product + self.bias
+        return product.view(*rows.shape[:-1], self.out_features)
 
     def dense_weight(self) -> Tensor:
-        return self.weight
+        return self.columns.t()
+
+
+class TiedLinear:
+    """lm_head that is the embedding: the same storage, [out, in]."""
+
+    def __init__(self, embedding: Tensor) -> None:
+        self.embedding = embedding
+        self.out_features = embedding.shape[0]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        return F.linear(rows, self.embedding)
+
+    def dense_weight(self) -> Tensor:
+        return self.embedding
 
 
 class Nvfp4Linear:
@@ -115,4 +140,4 @@ def join_outputs(members: Sequence[Linear]) -> Linear:
     if len(dense) < len(members) or len({member.bias is None for member in dense}) > 1:
         return ParallelLinear(members)
     biases = [member.bias for member in dense if member.bias is not None]
-    return DenseLinear(torch.cat([member.weight for member in dense]), torch.cat(biases) if biases else None)
+    return DenseLinear(torch.cat([member.dense_weight() for member in dense]), torch.cat(biases) if biases else None)

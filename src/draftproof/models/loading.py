@@ -19,7 +19,7 @@ from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.layers.attention import Attention
 from draftproof.layers.decoder import AttentionLayer, DecoderLayer, RecurrentLayer
 from draftproof.layers.gated_delta_net import GatedDeltaNet
-from draftproof.layers.linear import DenseLinear, Linear, join_outputs
+from draftproof.layers.linear import DenseLinear, Linear, TiedLinear, join_outputs
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
 from draftproof.layers.norm import OffsetRmsNorm
@@ -86,7 +86,7 @@ class _Builder:
             self._layer(f"{spec.text_prefix}layers.{index}.", layer) for index, layer in enumerate(spec.layers)
         )
         if spec.tie_word_embeddings:
-            lm_head: Linear = DenseLinear(embedding)
+            lm_head: Linear = TiedLinear(embedding)
             self._account.skip_prefix("lm_head.", TIED_SKIPPED)
         else:
             lm_head = load_linear(self._account, "lm_head", table, self._target)

@@ -246,5 +246,7 @@ def _write_state(
 
 def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) -> Tensor:
     """RMSNorm over each head, then the SiLU of the gate; float32."""
-    normed = F.rms_norm(output, output.shape[-1:], parameters.norm, parameters.norm_epsilon)
+    width = output.shape[-1]
+    inverse = (output * output).sum(-1, keepdim=True).add_(parameters.norm_epsilon * width).rsqrt_()
+    normed = output * inverse * (parameters.norm * width**0.5)
     return normed * F.silu(gate.float())
