@@ -6,9 +6,12 @@ import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from draftproof.kernels.noise.reference import gumbel_noise, philox, vocabulary_noise
+from draftproof.kernels.noise.select import HOST, REFERENCE, noise_for
 
 # Known answers of Random123's kat_vectors for philox4x32, 10 rounds: counter, key, output.
 KNOWN_ANSWERS = [
@@ -126,3 +129,26 @@ def test_neighbouring_addresses_are_independent(shift: str) -> None:
     cells = torch.bucketize(here, borders) * 4 + torch.bucketize(there, borders)
     observed = cells.flatten().bincount(minlength=16).double()
     assert chi_square(observed, torch.full((16,), count / 16, dtype=torch.float64)) < 37.70
+
+
+@given(
+    st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.integers(0, 2**63 - 1)), min_size=1, max_size=3),
+    st.integers(1, 70),
+    st.data(),
+)
+@settings(max_examples=50, deadline=None)
+def test_the_host_makes_the_numbers_of_the_reference(
+    addresses: list[tuple[int, int]], vocabulary_size: int, data: st.DataObject
+) -> None:
+    seeds, positions = (torch.tensor(column) for column in zip(*addresses, strict=True))
+    everything = REFERENCE.of_vocabulary(seeds, positions, vocabulary_size)
+    assert torch.equal(HOST.of_vocabulary(seeds, positions, vocabulary_size), everything)
+    row = st.lists(st.integers(0, vocabulary_size - 1), min_size=5, max_size=5)
+    own = torch.tensor(data.draw(st.lists(row, min_size=len(addresses), max_size=len(addresses))))
+    assert torch.equal(HOST.of_tokens(seeds, positions, own), everything.gather(1, own))
+    assert torch.equal(HOST.of_tokens(seeds, positions, own[0]), everything[:, own[0]])
+
+
+def test_tensors_on_the_cpu_get_the_host_implementation() -> None:
+    assert noise_for(torch.device("cpu")).name == "host"
+    assert noise_for(torch.device("meta")).name == "reference"

@@ -74,6 +74,29 @@ def test_draws_the_best_of_logit_plus_noise_among_what_is_kept(
         assert token == min(candidate for candidate in kept if scores[candidate].item() == best)
 
 
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p", "min_p", "kept"),
+    [
+        (1.0, 7, 1.0, 0.0, {0, 1, 2, 3, 4, 5}),
+        (1.0, 3, 1.0, 0.0, {1, 2, 3}),
+        (1.0, 7, 0.5, 0.0, {1, 3}),  # the largest shares are 0.37, 0.24
+        (1.0, 2, 0.6, 0.0, {1, 3}),  # after top-k the shares are 0.60, 0.40
+        (1.0, 2, 0.59, 0.0, {1}),
+        (1.0, 7, 1.0, 0.3, {1, 2, 3, 5}),  # relative: 1, 0.67, 0.5, 0.33 and 0.2, 0.1 below
+        (2.0, 7, 1.0, 0.5, {1, 2, 3, 5}),  # temperature 2 makes square roots of them
+        (1.0, 4, 0.9, 0.45, {1, 2, 3}),
+    ],
+)
+def test_each_limit_leaves_these_tokens(
+    temperature: float, top_k: int, top_p: float, min_p: float, kept: set[int]
+) -> None:
+    weights = torch.tensor([[0.2, 3.0, 1.5, 2.0, 0.5, 1.0, 0.0]]) / 3
+    draws = 400
+    rows = [(temperature, top_k, top_p, min_p, 3, position) for position in range(draws)]
+    assert set(draw(weights.log().expand(draws, 7), rows)) == kept
+    assert kept_tokens(weights.log()[0].tolist(), temperature, top_k, top_p, min_p) == kept
+
+
 @given(st.lists(st.tuples(LOGITS, ROW), min_size=2, max_size=5))
 @settings(max_examples=75, deadline=None)
 def test_a_row_is_drawn_alike_alone_and_in_any_batch(

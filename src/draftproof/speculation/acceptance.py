@@ -1,5 +1,4 @@
-"""From a verified window to output: what is accepted, what is emitted, where the output ends, and the counts
-of it.
+"""From a verified window to output: what is accepted, what is emitted, where the output ends, and statistics.
 
 Acceptance is exact: the target draws its own token at every row, and a draft is accepted while it equals that
 draw. So the emitted tokens are the target's own, whatever proposed the drafts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from draftproof.kernels.noise.reference import gumbel_noise, vocabulary_noise
+from draftproof.kernels.noise.select import noise_for
 
 
 def draw_tokens(
@@ -37,8 +37,7 @@ def draw_tokens(
     top_k = top_k.clamp(max=vocabulary_size)
     ranked = top_k < vocabulary_size
     whole = ~ranked & (top_p == 1.0) & (min_p == 0.0)
-    # Three kinds of rows that do not pay for each other: nothing cut, few tokens to sort, a vocabulary to
-    # sort.
+    # Three kinds of rows that do not pay for each other: nothing is cut, a few are sorted, all are sorted.
     kinds = [rows for rows in (whole, ranked, ~(whole | ranked)) if bool(rows.any())]
     if len(kinds) == 1:
         return _draw_one_kind(scaled, top_k, top_p, min_p, seeds, positions, whole)
@@ -61,7 +60,8 @@ def _draw_one_kind(
 ) -> Tensor:
     """Draw for rows that are all whole, or all cut in the same way."""
     if bool(whole[0]):
-        return (scaled + vocabulary_noise(seeds, positions, scaled.shape[1])).max(1).indices
+        noise = noise_for(scaled.device).of_vocabulary(seeds, positions, scaled.shape[1])
+        return (scaled + noise).max(1).indices
     return _draw_truncated(scaled, top_k, top_p, min_p, seeds, positions)
 
 
@@ -70,33 +70,30 @@ def _draw_truncated(
 ) -> Tensor:
     """Draw among the tokens that truncation leaves; noise is made for those only."""
     values, token_ids, top_k_value = _largest(scaled, top_k)
-    # Sums run in order from the largest value, so what other rows make `values` wide with adds only zeros at
-    # the end.
+    # Sums run from the largest value on: columns that only other rows need add zeros at the end.
     mass = torch.where(values >= top_k_value, values.double().exp(), 0.0).cumsum(1)
     last_kept = (mass < mass[:, -1:] * top_p.unsqueeze(1)).sum(1, keepdim=True)
-    # All mass below p times all mass happens only to p = 1 with rounding; the last column is then the last
-    # kept.
-    top_p_value = values.gather(1, last_kept.clamp(max=values.shape[1] - 1))
+    top_p_value = values.gather(1, last_kept)
     top_p_value = torch.where(top_p.unsqueeze(1) < 1.0, top_p_value, -torch.inf)
     min_p_value = min_p.log().to(values.dtype).unsqueeze(1)
     kept = values >= top_k_value.maximum(top_p_value).maximum(min_p_value)
     width = int(kept.sum(1).max())
     kept, values, token_ids = kept[:, :width], values[:, :width], token_ids[:, :width]
-    scores = torch.where(kept, values + gumbel_noise(seeds, positions, token_ids), -torch.inf)
+    noise = noise_for(scaled.device).of_tokens(seeds, positions, token_ids)
+    scores = torch.where(kept, values + noise, -torch.inf)
     winners = scores == scores.amax(1, keepdim=True)
     return torch.where(winners, token_ids, scaled.shape[1]).amin(1)
 
 
 def _largest(scaled: Tensor, top_k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The largest values in falling order, their ids, and each row's smallest value that top-k keeps [rows,
-    1].
+    """The largest values in falling order, their ids, and the smallest value that top-k keeps, [rows, 1].
 
-    Wide enough for every value that any row keeps, its ties included.
+    As many as the row that keeps most needs, ties included.
     """
     vocabulary_size = scaled.shape[1]
     width = int(top_k.max())
     values, token_ids = scaled.topk(width, 1)
-    # -inf is never kept, even where fewer than k tokens are left.
+    # Where fewer than k tokens are left the k-th value is -inf, which everything would tie with.
     smallest = torch.finfo(values.dtype).min
     top_k_value = values.gather(1, top_k.unsqueeze(1) - 1).clamp(min=smallest)
     if width < vocabulary_size:
