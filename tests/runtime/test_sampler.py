@@ -267,6 +267,11 @@ def test_tokens_outside_the_vocabulary_are_refused(parameters: SamplingParameter
         context(parameters)
 
 
+def test_as_many_rows_of_logits_as_the_windows_have() -> None:
+    with pytest.raises(ValueError, match="3 rows of logits for windows of 2 rows"):
+        sample_rows(random_logits(3), [SequenceRows(context(), drafts=(1,))])
+
+
 # Log-probabilities
 
 

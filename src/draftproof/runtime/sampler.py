@@ -22,8 +22,7 @@ from draftproof.runtime.sampling import SamplingParameters
 
 
 class TokenHistory:
-    """The distinct tokens of one sequence and how often each is in the output, kept up to date token by
-    token."""
+    """The distinct tokens of one sequence and how often each is in the output, counted as they come."""
 
     def __init__(self, prompt_ids: Iterable[int]) -> None:
         distinct = np.unique(np.fromiter(prompt_ids, dtype=np.int64))
@@ -158,7 +157,11 @@ def sample_rows(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
 
     Raises:
         LogitsFault: a row holds NaN or +inf, or leaves no token to choose; it names the rows.
+        ValueError: logits and windows differ in their number of rows.
     """
+    expected = sum(window.count for window in windows)
+    if expected != logits.shape[0]:
+        raise ValueError(f"{logits.shape[0]} rows of logits for windows of {expected} rows")
     largest, tokens = logits.max(1)
     _require_choice(largest)
     # Everything above is all that greedy batches need, and they must not pay for more.
@@ -303,16 +306,16 @@ def token_logprobs(logits: Tensor, tokens: Tensor, top: int) -> TokenLogprobs:
     """
     logprobs = torch.log_softmax(logits, 1)
     chosen = logprobs.gather(1, tokens.unsqueeze(1))
-    ranks = (logprobs > chosen).sum(1) + 1
+    ranks = (logits > logits.gather(1, tokens.unsqueeze(1))).sum(1) + 1
     top_token_ids = _ordered_keys(logits).topk(min(top, logits.shape[1]), 1).indices
     return TokenLogprobs(chosen.squeeze(1), ranks, top_token_ids, logprobs.gather(1, top_token_ids))
 
 
 def _ordered_keys(logits: Tensor) -> Tensor:
-    """Distinct int64 keys that sort like the logits, and like falling ids among equal logits. [rows,
-    vocabulary]"""
-    # A float's bits sort as integers do once those of negative numbers are flipped; adding zero makes -0.0
-    # equal 0.0.
+    """Distinct int64 keys, [rows, vocabulary], that rise with the logits and fall with the ids of equal
+    ones."""
+    # A float's bits sort like an integer's once those of negatives are flipped; adding zero makes -0.0 equal
+    # 0.0.
     bits = (logits + 0.0).contiguous().view(torch.int32)
     ordered = (bits ^ ((bits >> 31) & 0x7FFFFFFF)).long() << 32
     return ordered - torch.arange(logits.shape[1], device=logits.device)

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from draftproof.errors import UsageError
 
 GREEDY_BELOW = 1e-5
-"""Temperatures below this take the most likely token: the quotient logits / temperature would say nothing
-else."""
+"""Temperatures below this take the most likely token, which is what they would draw anyway."""
 
 SEED_MINIMUM, SEED_MAXIMUM = -(2**63), 2**64 - 1
 LARGEST_TEMPERATURE = 1000.0

@@ -154,8 +154,7 @@ class AcceptanceCounts:
 
     @property
     def accept_length(self) -> float:
-        """Tokens per verify pass, recovered and bonus included: 1 + accepted / passes; 0 before the first
-        pass.
+        """Tokens per verify pass: 1 + accepted / passes; 0 before the first pass.
 
         A pass in which the output ended on a draft added no further token, so this exceeds emitted / passes
         by the share of such passes.
@@ -170,14 +169,12 @@ class AcceptanceCounts:
 
     @property
     def unconditional_rates(self) -> tuple[float, ...]:
-        """By position, accepted / proposed: the chance that a draft there is accepted together with all
-        before it."""
+        """By position, accepted / proposed: how often a draft there and all before it are accepted."""
         return tuple(part / whole for part, whole in zip(self.accepted, self.proposed, strict=True))
 
     @property
     def conditional_rates(self) -> tuple[float, ...]:
-        """By position, accepted / reached: the chance of a draft there once all before it are accepted; 0 if
-        none."""
+        """By position, accepted / reached: how often a draft there is accepted once all before it are."""
         return tuple(
             part / whole if whole else 0.0 for part, whole in zip(self.accepted, self.reached, strict=True)
         )
