@@ -148,6 +148,10 @@ class CheckpointOptions:
             return ExpertLayout.NONE
         return self.mtp_experts or ExpertLayout.PER_EXPERT
 
+    def keeps_float32(self, name: str) -> bool:
+        """True for the recurrent parameters that some releases store in float32 beside BF16 weights."""
+        return self.recurrent_float32 and name.endswith((".A_log", ".linear_attn.norm.weight"))
+
     @property
     def text_prefix(self) -> str:
         """Prefix of the trunk's tensors."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tests.support.raw_safetensors import BYTES_PER_ELEMENT
 from tools import quantization
 
 if TYPE_CHECKING:
@@ -210,6 +212,60 @@ ALL_PRECISIONS = (
     NVFP4_MIXED,
     NVFP4_COMPRESSED,
 )
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """Name, safetensors dtype and shape of one tensor on disk."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * BYTES_PER_ELEMENT[self.dtype]
+
+
+def stored_layout(
+    name: str, shape: tuple[int, ...], precision: Precision, *, scale_inv_dtype: str = "BF16"
+) -> tuple[StoredTensor, ...]:
+    """What `encode_tensor` writes for a tensor, as names, dtypes and shapes only.
+
+    Args:
+        name: its unquantized name (`....weight`).
+        shape: its logical shape.
+        precision: the recipe.
+        scale_inv_dtype: safetensors dtype of `weight_scale_inv`.
+    """
+    encoding = precision.encoding_of(name)
+    if not encoding.quantized:
+        return (StoredTensor(name, "BF16" if encoding is Encoding.BF16 else "F32", shape),)
+    stem, (rows, columns) = name.removesuffix("weight"), shape
+    whole = StoredTensor(name, "F8_E4M3", shape)
+    packed = (rows, columns // 2)
+    block_scale = StoredTensor(f"{stem}weight_scale", "F8_E4M3", (rows, columns // quantization.NVFP4_GROUP))
+    input_scale = StoredTensor(f"{stem}input_scale", "F32", ())
+    weight_only = (
+        StoredTensor(name, "U8", packed),
+        block_scale,
+        StoredTensor(f"{stem}weight_scale_2", "F32", ()),
+    )
+    grid = (-(-rows // precision.block[0]), -(-columns // precision.block[1]))
+    return {
+        Encoding.FP8_BLOCK: (whole, StoredTensor(f"{stem}weight_scale_inv", scale_inv_dtype, grid)),
+        Encoding.FP8_TENSOR: (whole, StoredTensor(f"{stem}weight_scale", "F32", ()), input_scale),
+        Encoding.FP8_CHANNEL: (whole, StoredTensor(f"{stem}weight_scale", "F32", (rows, 1))),
+        Encoding.NVFP4: (*weight_only, input_scale),
+        Encoding.NVFP4_WEIGHT_ONLY: weight_only,
+        Encoding.NVFP4_COMPRESSED: (
+            StoredTensor(f"{stem}weight_packed", "U8", packed),
+            block_scale,
+            StoredTensor(f"{stem}weight_global_scale", "F32", (1,)),
+            StoredTensor(f"{stem}input_global_scale", "F32", (1,)),
+        ),
+    }[encoding]
 
 
 @dataclass(frozen=True)

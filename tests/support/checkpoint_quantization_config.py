@@ -105,21 +105,20 @@ def _quantized_layers(precision: Precision, names: list[str]) -> dict[str, Any]:
 
 def _modelopt_excludes(precision: Precision, names: list[str]) -> list[str]:
     """Unquantized linears, whole subtrees as `prefix*` where the exporter writes them so."""
-    quantized = [name for name in names if precision.encoding_of(name).quantized]
-    patterns: list[str] = []
+    quantized = (name for name in names if precision.encoding_of(name).quantized)
+    touched = {subtree for name in quantized for subtree in _subtrees(name)}
+    patterns: dict[str, None] = {}
     for module in _plain_modules(precision, names):
-        for subtree in ("model.visual", "mtp", *_mixer_of(module)):
-            if module.startswith(subtree) and not any(name.startswith(subtree) for name in quantized):
-                module = f"{subtree}*"
-                break
-        if module not in patterns:
-            patterns.append(module)
-    return patterns
+        whole = [subtree for subtree in _subtrees(f"{module}.weight") if subtree not in touched]
+        patterns[f"{whole[0]}*" if whole else module] = None
+    return list(patterns)
 
 
-def _mixer_of(module: str) -> tuple[str, ...]:
-    match = re.match(r"(.*\.(linear_attn|self_attn|shared_expert))\.", module)
-    return (match.group(1),) if match else ()
+def _subtrees(name: str) -> tuple[str, ...]:
+    """Subtrees that an exporter excludes as a whole and that hold this tensor, largest first."""
+    match = re.match(r"(.*\.(linear_attn|self_attn|shared_expert))\.", name)
+    roots = tuple(root for root in ("model.visual", "mtp") if name.startswith(f"{root}."))
+    return (*roots, match.group(1)) if match else roots
 
 
 def _compressed_tensors(precision: Precision, names: list[str]) -> dict[str, Any]:

@@ -16,13 +16,13 @@ LINEAR_GAIN = 1.2
 NORM_NOISE = 0.1
 
 
-def logical_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
+def logical_tensors(options: CheckpointOptions, maker: Maker | None = None) -> dict[str, Tensor]:
     """Float32 weights under names that do not depend on layout or precision.
 
     `embed_tokens.weight`, `layers.N...`, `norm.weight`, `lm_head.weight` (untied), `mtp...`, `visual...`;
     experts fused, GDN projections as in Qwen3.5. A tensor depends on the seed, its name and its shape only.
     """
-    sizes, make = options.sizes, _Maker(options.seed)
+    sizes, make = options.sizes, maker or Maker(options.seed)
     tensors = {"embed_tokens.weight": make.normal("embed_tokens.weight", (sizes.vocab, sizes.hidden), 0.2)}
     for index, layer_type in enumerate(sizes.layer_types):
         tensors |= _layer(make, f"layers.{index}.", layer_type, options)
@@ -36,13 +36,18 @@ def logical_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
     return tensors
 
 
-def disk_tensors(options: CheckpointOptions) -> dict[str, Tensor]:
+def disk_tensors(options: CheckpointOptions, maker: Maker | None = None) -> dict[str, Tensor]:
     """The logical weights, float32, under their names on disk and in the family's layout, unquantized."""
     return {
         disk_name: part
-        for name, tensor in _layout_of_family(options)
+        for name, tensor in _layout_of_family(options, logical_tensors(options, maker))
         for disk_name, part in _split_experts(name, tensor, options)
     }
+
+
+def disk_shapes(options: CheckpointOptions) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of `disk_tensors`, for sizes whose values would fit nowhere."""
+    return {name: tuple(tensor.shape) for name, tensor in disk_tensors(options, ShapeMaker()).items()}
 
 
 def fuse_qkvz(qkv: Tensor, z: Tensor, sizes: Sizes) -> Tensor:
@@ -59,10 +64,10 @@ def fuse_ba(b: Tensor, a: Tensor, sizes: Sizes) -> Tensor:
     return torch.cat(parts, dim=1).reshape(-1, sizes.hidden)
 
 
-class _Maker:
+class Maker:
     """Draws tensors whose values depend on (seed, name) alone, so that one more tensor changes no other."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
     def normal(self, name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> Tensor:
@@ -83,7 +88,17 @@ class _Maker:
         return torch.Generator().manual_seed(zlib.crc32(f"{self.seed}/{name}".encode()))
 
 
-def _layer(make: _Maker, prefix: str, layer_type: str, options: CheckpointOptions) -> dict[str, Tensor]:
+class ShapeMaker(Maker):
+    """Makes tensors without storage."""
+
+    def normal(self, name: str, shape: tuple[int, ...], deviation: float, mean: float = 0.0) -> Tensor:
+        return torch.empty(shape, device="meta")
+
+    def uniform(self, name: str, shape: tuple[int, ...], low: float, high: float) -> Tensor:
+        return torch.empty(shape, device="meta")
+
+
+def _layer(make: Maker, prefix: str, layer_type: str, options: CheckpointOptions) -> dict[str, Tensor]:
     sizes = options.sizes
     mixer = _linear_attention if layer_type == "linear_attention" else _self_attention
     mlp = _moe if options.moe else _dense
@@ -97,7 +112,7 @@ def _layer(make: _Maker, prefix: str, layer_type: str, options: CheckpointOption
     }
 
 
-def _self_attention(make: _Maker, prefix: str, sizes: Sizes) -> dict[str, Tensor]:
+def _self_attention(make: Maker, prefix: str, sizes: Sizes) -> dict[str, Tensor]:
     stem = f"{prefix}self_attn."
     query, key_value = sizes.heads * sizes.head_dim, sizes.key_value_heads * sizes.head_dim
     shapes = {
@@ -112,7 +127,7 @@ def _self_attention(make: _Maker, prefix: str, sizes: Sizes) -> dict[str, Tensor
     return tensors
 
 
-def _linear_attention(make: _Maker, prefix: str, sizes: Sizes) -> dict[str, Tensor]:
+def _linear_attention(make: Maker, prefix: str, sizes: Sizes) -> dict[str, Tensor]:
     stem, hidden, value_heads = f"{prefix}linear_attn.", sizes.hidden, sizes.linear_value_heads
     conv_dim = 2 * sizes.linear_key_dim + sizes.linear_value_dim
     tensors = _linears(
@@ -138,11 +153,11 @@ def _linear_attention(make: _Maker, prefix: str, sizes: Sizes) -> dict[str, Tens
     }
 
 
-def _dense(make: _Maker, stem: str, sizes: Sizes) -> dict[str, Tensor]:
+def _dense(make: Maker, stem: str, sizes: Sizes) -> dict[str, Tensor]:
     return _gated_mlp(make, stem, sizes.hidden, sizes.intermediate)
 
 
-def _moe(make: _Maker, stem: str, sizes: Sizes) -> dict[str, Tensor]:
+def _moe(make: Maker, stem: str, sizes: Sizes) -> dict[str, Tensor]:
     experts, inner = sizes.experts, sizes.expert_intermediate
     shared = _gated_mlp(make, f"{stem}shared_expert.", sizes.hidden, sizes.shared_intermediate)
     return {
@@ -157,12 +172,12 @@ def _moe(make: _Maker, stem: str, sizes: Sizes) -> dict[str, Tensor]:
     }
 
 
-def _gated_mlp(make: _Maker, stem: str, hidden: int, inner: int) -> dict[str, Tensor]:
+def _gated_mlp(make: Maker, stem: str, hidden: int, inner: int) -> dict[str, Tensor]:
     shapes = {"gate_proj": (inner, hidden), "up_proj": (inner, hidden), "down_proj": (hidden, inner)}
     return _linears(make, stem, shapes)
 
 
-def _mtp(make: _Maker, options: CheckpointOptions) -> dict[str, Tensor]:
+def _mtp(make: Maker, options: CheckpointOptions) -> dict[str, Tensor]:
     hidden = options.sizes.hidden
     norms = ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "norm")
     return {
@@ -172,7 +187,7 @@ def _mtp(make: _Maker, options: CheckpointOptions) -> dict[str, Tensor]:
     }
 
 
-def _vision(make: _Maker, sizes: Sizes) -> dict[str, Tensor]:
+def _vision(make: Maker, sizes: Sizes) -> dict[str, Tensor]:
     hidden, inner, merged = sizes.vision_hidden, sizes.vision_intermediate, 4 * sizes.vision_hidden
     patch = (hidden, 3, 2, sizes.vision_patch, sizes.vision_patch)
     tensors = {
@@ -203,14 +218,14 @@ def _vision(make: _Maker, sizes: Sizes) -> dict[str, Tensor]:
     return tensors
 
 
-def _linears(make: _Maker, stem: str, shapes: dict[str, tuple[int, int]]) -> dict[str, Tensor]:
+def _linears(make: Maker, stem: str, shapes: dict[str, tuple[int, int]]) -> dict[str, Tensor]:
     return {
         f"{stem}{name}.weight": make.linear(f"{stem}{name}.weight", *shape) for name, shape in shapes.items()
     }
 
 
-def _layout_of_family(options: CheckpointOptions) -> Iterator[tuple[str, Tensor]]:
-    tensors, sizes = logical_tensors(options), options.sizes
+def _layout_of_family(options: CheckpointOptions, tensors: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    sizes = options.sizes
     for name, tensor in tensors.items():
         prefix = _disk_prefix(name, options)
         stem = f"{prefix}{name.rpartition('.linear_attn.')[0]}.linear_attn."

@@ -129,8 +129,6 @@ def write_checkpoint(folder: Path, options: CheckpointOptions | None = None) -> 
 
 
 def _encode(exact: Mapping[str, Tensor], options: CheckpointOptions) -> dict[str, EncodedTensor]:
-    import torch
-
     from tools.quantization import nvfp4_global_scale
 
     members: dict[str, list[Tensor]] = {}
@@ -138,8 +136,8 @@ def _encode(exact: Mapping[str, Tensor], options: CheckpointOptions) -> dict[str
         members.setdefault(_fused_group(name), []).append(tensor)
     encoded = {}
     for name, tensor in exact.items():
-        if options.recurrent_float32 and name.endswith((".A_log", ".linear_attn.norm.weight")):
-            encoded[name] = EncodedTensor({name: tensor.float()}, tensor.to(torch.float32))
+        if options.keeps_float32(name):
+            encoded[name] = EncodedTensor({name: tensor}, tensor)
             continue
         shared = nvfp4_global_scale(*members[_fused_group(name)]) if options.shared_scales else None
         encoded[name] = encode_tensor(
