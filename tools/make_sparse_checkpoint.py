@@ -46,8 +46,23 @@ class SparseCheckpoint:
 
 def flagship_config() -> dict[str, Any]:
     """The config of nvidia/Qwen3.5-397B-A17B-NVFP4's first revision: 60 layers, 512 experts, vision, MTP."""
+    return {
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
+        "image_token_id": 248056,
+        "model_type": "qwen3_5_moe",
+        "text_config": _flagship_text(),
+        "tie_word_embeddings": False,
+        "transformers_version": "4.57.0.dev0",
+        "video_token_id": 248057,
+        "vision_config": _flagship_vision(),
+        "vision_end_token_id": 248054,
+        "vision_start_token_id": 248053,
+    }
+
+
+def _flagship_text() -> dict[str, Any]:
     layers, interval = 60, 4
-    text = {
+    return {
         "attention_bias": False,
         "attn_output_gate": True,
         "dtype": "bfloat16",
@@ -87,7 +102,10 @@ def flagship_config() -> dict[str, Any]:
         "shared_expert_intermediate_size": 1024,
         "vocab_size": 248320,
     }
-    vision = {
+
+
+def _flagship_vision() -> dict[str, Any]:
+    return {
         "deepstack_visual_indexes": [],
         "depth": 27,
         "hidden_act": "gelu_pytorch_tanh",
@@ -101,18 +119,6 @@ def flagship_config() -> dict[str, Any]:
         "patch_size": 16,
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
-    }
-    return {
-        "architectures": ["Qwen3_5MoeForConditionalGeneration"],
-        "image_token_id": 248056,
-        "model_type": "qwen3_5_moe",
-        "text_config": text,
-        "tie_word_embeddings": False,
-        "transformers_version": "4.57.0.dev0",
-        "video_token_id": 248057,
-        "vision_config": vision,
-        "vision_end_token_id": 248054,
-        "vision_start_token_id": 248053,
     }
 
 
