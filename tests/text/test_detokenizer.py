@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,21 @@ def test_hidden_tokens_have_no_text_and_cut_no_character(tokenizer: Tokenizer) -
         "<think>",
         "",
     ]
+
+
+def test_added_tokens_with_characters_outside_the_byte_table_stand_for_themselves(tmp_path: Path) -> None:
+    write_tokenizer(tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
+    texts = ["two words", "漢字", "éé"]
+    content["added_tokens"] += [
+        flags | {"id": 312 + index, "content": text} for index, text in enumerate(texts)
+    ]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = Tokenizer.load(tmp_path)
+    # A Latin-1 letter is in the byte table and so stands for one byte, which alone is no UTF-8.
+    assert stream(tokenizer, [312, 313, 314]) == ["two words", "漢字", "\ufffd", "\ufffd"]
+    assert tokenizer.decode([312, 313, 314]) == "two words漢字\ufffd\ufffd"
 
 
 TOKEN_IDS = st.one_of(

@@ -40,7 +40,7 @@ def test_the_token_that_completes_a_stop_string_is_reported(tokenizer: Tokenizer
     text = output(tokenizer, "END")
     assert text.push(list(b"xE")) is None
     assert text.take() == "x"
-    assert text.push(list(b"NDyyy")) == 1
+    assert text.push([*b"NDyyy", "é".encode()[0]]) == 1
     text.finish()
     assert text.take() == ""
     assert text.matched_stop == "END"

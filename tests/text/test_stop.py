@@ -65,6 +65,10 @@ def test_before_min_tokens_a_stop_string_is_ordinary_text() -> None:
     assert run(["END"], [["END", "x"]], min_pieces=1)[:2] == (["ENDx", ""], None)
 
 
+def test_a_stop_string_that_does_not_count_is_shown_at_once() -> None:
+    assert StopStrings(["END", "longer"], min_pieces=1).push(["xEND"]) == StopStep("xEND", None)
+
+
 def test_nothing_is_looked_for_twice() -> None:
     """A stop string that was complete before min_tokens is not found again by the next token."""
     watcher = StopStrings(["ab", "abab"], min_pieces=1)
