@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from draftproof.kernels.dequantize.reference import (
     dequantize_fp8_scaled,
     dequantize_nvfp4,
 )
+from draftproof.kernels.half_linear import fbgemm
 
 
 class Linear(Protocol):
@@ -23,10 +24,6 @@ class Linear(Protocol):
 
     def __call__(self, rows: Tensor) -> Tensor:
         """[..., in] to [..., out], in the dtype of `rows`."""
-        ...
-
-    def dense_weight(self) -> Tensor:
-        """The weight as real numbers, [out, in], in the compute dtype."""
         ...
 
 
@@ -47,13 +44,30 @@ class DenseLinear:
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        product = torch.mm(rows.view(-1, rows.shape[-1]), self.columns)
+        product = torch.mm(rows.reshape(-1, rows.shape[-1]), self.columns)
         if self.bias is not None:
             product = product + self.bias
         return product.view(*rows.shape[:-1], self.out_features)
 
-    def dense_weight(self) -> Tensor:
-        return self.columns.t()
+
+class HalfLinear:
+    """Weight that half precision holds exactly, packed for few rows; float32 activations.
+
+    Args:
+        weight: [out, in] float32, `fbgemm.fits_half`.
+        scale: [out] float32 that multiplies each output; None for ones.
+    """
+
+    def __init__(self, weight: Tensor, scale: Tensor | None = None) -> None:
+        self.packed: Any = fbgemm.pack(weight)
+        self.scale = scale
+        self.out_features = weight.shape[0]
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        product = fbgemm.multiply(rows.reshape(-1, rows.shape[-1]), self.packed)
+        if self.scale is not None:
+            product *= self.scale
+        return product.view(*rows.shape[:-1], self.out_features)
 
 
 class TiedLinear:
@@ -66,58 +80,45 @@ class TiedLinear:
     def __call__(self, rows: Tensor) -> Tensor:
         return F.linear(rows, self.embedding)
 
-    def dense_weight(self) -> Tensor:
-        return self.embedding
-
 
 class Nvfp4Linear:
     """Weight kept as packed 4-bit floats; real numbers exist only during a call."""
 
-    def __init__(self, packed: Tensor, block_scale: Tensor, global_scale: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, packed: Tensor, block_scale: Tensor, global_scale: Tensor) -> None:
         self.packed = packed
         self.block_scale = block_scale
         self.global_scale = global_scale
-        self.dtype = dtype
         self.out_features = packed.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return F.linear(rows, self.dense_weight())
-
-    def dense_weight(self) -> Tensor:
-        return dequantize_nvfp4(self.packed, self.block_scale, self.global_scale).to(self.dtype)
+        weight = dequantize_nvfp4(self.packed, self.block_scale, self.global_scale)
+        return F.linear(rows, weight.to(rows.dtype))
 
 
 class Fp8BlockLinear:
     """Weight kept as 8-bit floats with one scale per block."""
 
-    def __init__(self, weight: Tensor, scale_inverse: Tensor, block: tuple[int, int], dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, scale_inverse: Tensor, block: tuple[int, int]) -> None:
         self.weight = weight
         self.scale_inverse = scale_inverse
         self.block = block
-        self.dtype = dtype
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return F.linear(rows, self.dense_weight())
-
-    def dense_weight(self) -> Tensor:
-        return dequantize_fp8_block(self.weight, self.scale_inverse, self.block).to(self.dtype)
+        weight = dequantize_fp8_block(self.weight, self.scale_inverse, self.block)
+        return F.linear(rows, weight.to(rows.dtype))
 
 
 class Fp8ScaledLinear:
     """Weight kept as 8-bit floats with one scale per tensor or per output channel."""
 
-    def __init__(self, weight: Tensor, scale: Tensor, dtype: torch.dtype) -> None:
+    def __init__(self, weight: Tensor, scale: Tensor) -> None:
         self.weight = weight
         self.scale = scale
-        self.dtype = dtype
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        return F.linear(rows, self.dense_weight())
-
-    def dense_weight(self) -> Tensor:
-        return dequantize_fp8_scaled(self.weight, self.scale).to(self.dtype)
+        return F.linear(rows, dequantize_fp8_scaled(self.weight, self.scale).to(rows.dtype))
 
 
 class ParallelLinear:
@@ -129,15 +130,3 @@ class ParallelLinear:
 
     def __call__(self, rows: Tensor) -> Tensor:
         return torch.cat([member(rows) for member in self.members], -1)
-
-    def dense_weight(self) -> Tensor:
-        return torch.cat([member.dense_weight() for member in self.members])
-
-
-def join_outputs(members: Sequence[Linear]) -> Linear:
-    """One projection that gives all members' outputs: a single matrix when every member is dense."""
-    dense = [member for member in members if isinstance(member, DenseLinear)]
-    if len(dense) < len(members) or len({member.bias is None for member in dense}) > 1:
-        return ParallelLinear(members)
-    biases = [member.bias for member in dense if member.bias is not None]
-    return DenseLinear(torch.cat([member.dense_weight() for member in dense]), torch.cat(biases) if biases else None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from draftproof.architecture.spec import (
     AttentionSpec,
@@ -19,7 +18,7 @@ from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.layers.attention import Attention
 from draftproof.layers.decoder import AttentionLayer, DecoderLayer, RecurrentLayer
 from draftproof.layers.gated_delta_net import GatedDeltaNet
-from draftproof.layers.linear import DenseLinear, Linear, TiedLinear, join_outputs
+from draftproof.layers.linear import Linear, TiedLinear
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
 from draftproof.layers.norm import OffsetRmsNorm
@@ -28,7 +27,15 @@ from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.experts import load_mixture, load_mlp
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.models.stored_linear import LoadTarget, load_linear
+from draftproof.models.stored_linear import (
+    LoadTarget,
+    Matrix,
+    Stored,
+    WeightStorage,
+    join,
+    load_linear,
+    read_matrix,
+)
 
 VISION_SKIPPED = "vision tower (text only)"
 HEAD_SKIPPED = "MTP head (drafting without it)"
@@ -124,13 +131,13 @@ class _Builder:
         query_width = spec.num_heads * spec.head_dim
         key_width = spec.num_key_value_heads * spec.head_dim
         projections = [
-            self._linear(f"{prefix}q_proj", query_width * (2 if spec.gated else 1), hidden),
-            self._linear(f"{prefix}k_proj", key_width, hidden),
-            self._linear(f"{prefix}v_proj", key_width, hidden),
+            self._matrix(f"{prefix}q_proj", query_width * (2 if spec.gated else 1), hidden),
+            self._matrix(f"{prefix}k_proj", key_width, hidden),
+            self._matrix(f"{prefix}v_proj", key_width, hidden),
         ]
         return Attention(
             spec=spec,
-            projections=join_outputs(projections),
+            projections=join(projections, self._target),
             output=self._linear(f"{prefix}o_proj", hidden, query_width),
             query_norm=self._norm(f"{prefix}q_norm.weight", spec.head_dim),
             key_norm=self._norm(f"{prefix}k_norm.weight", spec.head_dim),
@@ -158,27 +165,36 @@ class _Builder:
 
     def _inputs(self, prefix: str, spec: GatedDeltaNetSpec) -> Linear:
         hidden = self._spec.hidden_size
-        return join_outputs(
-            [
-                self._linear(f"{prefix}in_proj_qkv", spec.conv_dim, hidden),
-                self._linear(f"{prefix}in_proj_z", spec.value_dim, hidden),
-                self._linear(f"{prefix}in_proj_a", spec.num_value_heads, hidden),
-                self._linear(f"{prefix}in_proj_b", spec.num_value_heads, hidden),
-            ]
-        )
+        members = [
+            self._matrix(f"{prefix}in_proj_qkv", spec.conv_dim, hidden),
+            self._matrix(f"{prefix}in_proj_z", spec.value_dim, hidden),
+            self._matrix(f"{prefix}in_proj_a", spec.num_value_heads, hidden),
+            self._matrix(f"{prefix}in_proj_b", spec.num_value_heads, hidden),
+        ]
+        return join(members, self._target)
 
     def _fused_inputs(self, prefix: str, spec: GatedDeltaNetSpec) -> Linear:
         """Qwen3-Next: rows lie per key head as [q, k, v, z] and [b, a]; put them in the order of `_inputs`."""
         hidden = self._spec.hidden_size
+        dense = replace(self._target, storage=WeightStorage.DENSE)
         per_head = spec.num_value_heads // spec.num_key_heads
         value_width = per_head * spec.value_head_dim
-        wide = self._linear(f"{prefix}in_proj_qkvz", spec.conv_dim + spec.value_dim, hidden).dense_weight()
-        narrow = self._linear(f"{prefix}in_proj_ba", 2 * spec.num_value_heads, hidden).dense_weight()
-        by_key_head = wide.view(spec.num_key_heads, -1, hidden)
-        query, key, value, gate = by_key_head.split((spec.key_head_dim, spec.key_head_dim, value_width, value_width), 1)
-        b, a = narrow.view(spec.num_key_heads, 2 * per_head, hidden).chunk(2, 1)
-        parts: list[Tensor] = [part.flatten(0, 1) for part in (query, key, value, gate, a, b)]
-        return DenseLinear(torch.cat(parts))
+        widths = (
+            (f"{prefix}in_proj_qkvz", (spec.key_head_dim, spec.key_head_dim, value_width, value_width)),
+            (f"{prefix}in_proj_ba", (per_head, per_head)),
+        )
+        members = []
+        for module, parts in widths:
+            rows = spec.num_key_heads * sum(parts)
+            matrix = read_matrix(self._account, module, (rows, hidden), dense)
+            assert isinstance(matrix, Matrix)
+            by_key_head = torch.arange(rows).view(spec.num_key_heads, sum(parts)).split(parts, 1)
+            members.append([matrix.select_rows(order.flatten()) for order in by_key_head])
+        (query, key, value, gate), (b, a) = members
+        return join([query, key, value, gate, a, b], self._target)
+
+    def _matrix(self, module: str, rows: int, columns: int) -> Stored:
+        return read_matrix(self._account, module, (rows, columns), self._target)
 
     def _linear(self, module: str, rows: int, columns: int) -> Linear:
         return load_linear(self._account, module, (rows, columns), self._target)

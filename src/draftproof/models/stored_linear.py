@@ -1,7 +1,8 @@
-"""From the tensors of one stored matrix to a `Linear`, whatever precision they have."""
+"""From stored tensors to projections, whatever precision they have on disk and in memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -10,7 +11,17 @@ from torch import Tensor
 
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.errors import AccountingError, UnsupportedRequest
-from draftproof.layers.linear import DenseLinear, Fp8BlockLinear, Fp8ScaledLinear, Linear, Nvfp4Linear
+from draftproof.kernels.dequantize.reference import NVFP4_BLOCK, dequantize_fp8_block, dequantize_nvfp4
+from draftproof.kernels.half_linear import fbgemm
+from draftproof.layers.linear import (
+    DenseLinear,
+    Fp8BlockLinear,
+    Fp8ScaledLinear,
+    HalfLinear,
+    Linear,
+    Nvfp4Linear,
+    ParallelLinear,
+)
 from draftproof.models.account import TensorAccount
 
 ACTIVATION_SCALE = "activation scale (activations are not quantised)"
@@ -22,9 +33,18 @@ class WeightStorage(Enum):
     """How quantised weights are kept after loading."""
 
     DENSE = "dense"
-    """As real numbers in the compute dtype: fast on a CPU."""
+    """As real numbers: fast on a CPU."""
     PACKED = "packed"
     """As stored: a quarter of the memory, unpacked at every use."""
+
+
+class DenseBackend(Enum):
+    """What multiplies by weights that are kept as real numbers."""
+
+    TORCH = "torch"
+    """torch.mm in the compute dtype."""
+    FBGEMM_HALF = "fbgemm-half"
+    """Half-precision storage with float32 arithmetic where that is exact; torch.mm elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -34,78 +54,151 @@ class LoadTarget:
     Attributes:
         dtype: compute dtype.
         storage: of quantised weights.
+        backend: of dense ones.
     """
 
     dtype: torch.dtype
     storage: WeightStorage
+    backend: DenseBackend
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A stored matrix as real numbers: values * scale.
+
+    Attributes:
+        values: [out, in] float32.
+        scale: [out] float32; None for ones. Kept apart because the values of a quantised matrix are short binary
+            numbers, and their product with a scale is not.
+        bias: [out] or None.
+    """
+
+    values: Tensor
+    scale: Tensor | None = None
+    bias: Tensor | None = None
+
+    def select_rows(self, order: Tensor) -> Matrix:
+        """The same matrix with its outputs in another order."""
+        return Matrix(
+            self.values[order],
+            None if self.scale is None else self.scale[order],
+            None if self.bias is None else self.bias[order],
+        )
+
+
+Stored = Matrix | Linear
+"""A matrix as real numbers, or a projection that keeps its stored form."""
 
 
 def load_linear(account: TensorAccount, module: str, shape: tuple[int, int], target: LoadTarget) -> Linear:
-    """Load one projection; its precision is what the tensors on disk say.
+    """Load one projection; see `read_matrix`."""
+    return join([read_matrix(account, module, shape, target)], target)
+
+
+def join(members: Sequence[Stored], target: LoadTarget) -> Linear:
+    """One projection that gives the outputs of all members side by side."""
+    matrices = [member for member in members if isinstance(member, Matrix)]
+    if len(matrices) < len(members):
+        alone = [join([member], target) if isinstance(member, Matrix) else member for member in members]
+        return alone[0] if len(alone) == 1 else ParallelLinear(alone)
+    values = torch.cat([matrix.values for matrix in matrices])
+    scale = _side_by_side([(matrix.scale, matrix.values, 1.0) for matrix in matrices])
+    bias = _side_by_side([(matrix.bias, matrix.values, 0.0) for matrix in matrices])
+    if target.backend is DenseBackend.FBGEMM_HALF and bias is None and fbgemm.fits_half(values):
+        return HalfLinear(values, scale)
+    if scale is not None:
+        values = values * scale.unsqueeze(1)
+    return DenseLinear(values.to(target.dtype), None if bias is None else bias.to(target.dtype))
+
+
+def read_matrix(account: TensorAccount, module: str, shape: tuple[int, int], target: LoadTarget) -> Stored:
+    """Read one matrix; its precision is what the tensors on disk say.
 
     Args:
         account: the checkpoint.
         module: name without `.weight`.
         shape: [out, in] that the architecture asks for.
-        target: compute dtype and storage.
+        target: what for.
 
     Raises:
-        AccountingError: a tensor is missing or has another shape.
+        AccountingError: a tensor is missing, has another shape, or is a scale that cannot be.
         UnsupportedRequest: a precision that is recognised but not loaded.
     """
-    stored = _packed_linear(account, module, shape, target.dtype)
-    linear = stored if target.storage is WeightStorage.PACKED else DenseLinear(stored.dense_weight())
+    stored = _quantized_or_dense(account, module, shape, target.storage)
     for scale in ("input_scale", "input_global_scale"):
         account.skip(f"{module}.{scale}", ACTIVATION_SCALE)
     for scale in ("k_scale", "v_scale"):
         account.skip(f"{module}.{scale}", CACHE_SCALE)
     if account.has(f"{module}.bias"):
-        bias = account.take(f"{module}.bias", shape[:1]).to(target.dtype)
-        return DenseLinear(linear.dense_weight(), bias)
-    return linear
+        if not isinstance(stored, Matrix):
+            raise UnsupportedRequest(f"{module} has a bias and packed weights", "Load it with dense weights.")
+        return Matrix(stored.values, stored.scale, account.take(f"{module}.bias", shape[:1]).float())
+    return stored
 
 
-def _packed_linear(account: TensorAccount, module: str, shape: tuple[int, int], dtype: torch.dtype) -> Linear:
-    rows, columns = shape
+def _quantized_or_dense(
+    account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage
+) -> Stored:
     if account.has(f"{module}.weight_packed"):
-        return _compressed_nvfp4(account, module, shape, dtype)
+        entry = account.entry(f"{module}.weight_packed")
+        if entry.dtype != "U8":
+            raise _not_loaded(entry)
+        # compressed-tensors stores the divisor, ModelOpt the multiplier.
+        return _nvfp4(account, entry, shape, _scalar(account, f"{module}.weight_global_scale").reciprocal(), storage)
     entry = account.entry(f"{module}.weight")
     if entry.dtype in DENSE_DTYPES:
-        return DenseLinear(account.take(entry.name, shape).to(dtype))
+        return Matrix(account.take(entry.name, shape).float())
     if entry.dtype == "U8":
-        packed = account.take(entry.name, (rows, columns // 2))
-        block_scale = _block_scale(account, module, shape)
-        return Nvfp4Linear(packed, block_scale, _scalar(account, f"{module}.weight_scale_2"), dtype)
+        return _nvfp4(account, entry, shape, _scalar(account, f"{module}.weight_scale_2"), storage)
     if entry.dtype == "F8_E4M3":
-        return _fp8(account, module, shape, dtype)
+        block = account.has(f"{module}.weight_scale_inv")
+        return (_fp8_block if block else _fp8_scaled)(account, module, shape, storage)
     raise _not_loaded(entry)
 
 
-def _compressed_nvfp4(account: TensorAccount, module: str, shape: tuple[int, int], dtype: torch.dtype) -> Linear:
-    entry = account.entry(f"{module}.weight_packed")
-    if entry.dtype != "U8":
-        raise _not_loaded(entry)
-    packed = account.take(entry.name, (shape[0], shape[1] // 2))
-    block_scale = _block_scale(account, module, shape)
-    # compressed-tensors stores the divisor, ModelOpt the multiplier.
-    divisor = _scalar(account, f"{module}.weight_global_scale")
-    return Nvfp4Linear(packed, block_scale, divisor.reciprocal(), dtype)
-
-
-def _fp8(account: TensorAccount, module: str, shape: tuple[int, int], dtype: torch.dtype) -> Linear:
+def _nvfp4(
+    account: TensorAccount, entry: TensorEntry, shape: tuple[int, int], global_scale: Tensor, storage: WeightStorage
+) -> Stored:
     rows, columns = shape
-    if account.has(f"{module}.weight_scale_inv"):
-        entry = account.entry(f"{module}.weight_scale_inv")
-        if len(entry.shape) != 2:
-            raise AccountingError(f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions")
-        block = (_block_size(rows, entry.shape[0]), _block_size(columns, entry.shape[1]))
-        scale = account.take(entry.name)
-        return Fp8BlockLinear(account.take(f"{module}.weight", shape), _checked(scale, entry.name), block, dtype)
+    packed = account.take(entry.name, (rows, columns // 2))
+    name = f"{entry.name.rpartition('.')[0]}.weight_scale"
+    block_scale = _checked(account.take(name, (rows, columns // NVFP4_BLOCK)), name)
+    if storage is WeightStorage.PACKED:
+        return Nvfp4Linear(packed, block_scale, global_scale)
+    return Matrix(dequantize_nvfp4(packed, block_scale, torch.ones_like(global_scale)), global_scale.expand(rows))
+
+
+def _fp8_block(account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage) -> Stored:
+    entry = account.entry(f"{module}.weight_scale_inv")
+    if len(entry.shape) != 2:
+        raise AccountingError(f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions")
+    block = (_block_size(shape[0], entry.shape[0]), _block_size(shape[1], entry.shape[1]))
+    scale = _checked(account.take(entry.name), entry.name)
+    weight = account.take(f"{module}.weight", shape)
+    if storage is WeightStorage.PACKED:
+        return Fp8BlockLinear(weight, scale, block)
+    return Matrix(dequantize_fp8_block(weight, scale, block))
+
+
+def _fp8_scaled(account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage) -> Stored:
     name = f"{module}.weight_scale"
-    scale = _checked(account.take(name), name)
-    if scale.numel() not in (1, rows):
-        raise AccountingError(f"tensor {name} holds {scale.numel()} scales for {rows} rows")
-    return Fp8ScaledLinear(account.take(f"{module}.weight", shape), scale, dtype)
+    scale = _checked(account.take(name), name).float().reshape(-1)
+    if scale.numel() not in (1, shape[0]):
+        raise AccountingError(f"tensor {name} holds {scale.numel()} scales for {shape[0]} rows")
+    weight = account.take(f"{module}.weight", shape)
+    if storage is WeightStorage.PACKED:
+        return Fp8ScaledLinear(weight, scale)
+    return Matrix(weight.float(), scale.expand(shape[0]))
+
+
+def _side_by_side(parts: Sequence[tuple[Tensor | None, Tensor, float]]) -> Tensor | None:
+    """Per-output vectors of several matrices as one, with a neutral value where a matrix has none."""
+    if all(vector is None for vector, _, _ in parts):
+        return None
+    vectors = [
+        values.new_full((values.shape[0],), neutral) if vector is None else vector for vector, values, neutral in parts
+    ]
+    return torch.cat(vectors)
 
 
 def _block_size(size: int, blocks: int) -> int:
@@ -114,13 +207,6 @@ def _block_size(size: int, blocks: int) -> int:
         if -(-size // width) == blocks:
             return width
     raise AccountingError(f"{blocks} block scales do not cover {size} elements in blocks of 128, 64, 32 or 16")
-
-
-def _block_scale(account: TensorAccount, module: str, shape: tuple[int, int]) -> Tensor:
-    name = f"{module}.weight_scale"
-    scale = account.take(name, (shape[0], shape[1] // 16))
-    _checked(scale, name)
-    return scale
 
 
 def _scalar(account: TensorAccount, name: str) -> Tensor:
@@ -136,7 +222,8 @@ def _checked(scale: Tensor, name: str) -> Tensor:
     A zero block scale is legitimate (a block of zeros); a zero global scale is not.
     """
     values = scale.float()
-    if not bool(torch.isfinite(values).all()) or bool((values < 0).any()) or (values.numel() == 1 and float(values) == 0):
+    impossible = not bool(torch.isfinite(values).all()) or bool((values < 0).any())
+    if impossible or (values.numel() == 1 and float(values) == 0):
         raise AccountingError(
             f"tensor {name} holds a zero, negative or non-finite scale", "The checkpoint is damaged; fetch it again."
         )

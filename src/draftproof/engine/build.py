@@ -1,0 +1,155 @@
+"""From a checkpoint and a config to a wired engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from draftproof.architecture.spec import ModelSpec
+from draftproof.checkpoint.checkpoint import Checkpoint
+from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
+from draftproof.engine.engine import Engine
+from draftproof.errors import EnvironmentProblem, UsageError
+from draftproof.models.account import LoadReport, TensorAccount
+from draftproof.models.loading import LoadedModel, load_model
+from draftproof.kernels.half_linear import fbgemm
+from draftproof.models.stored_linear import DenseBackend, LoadTarget
+from draftproof.runtime.pages import PageAllocator
+from draftproof.runtime.scheduler import Scheduler
+from draftproof.runtime.slots import SlotAllocator
+from draftproof.runtime.state_store import StateSizes, StateStore
+from draftproof.speculation.drafter import Drafter, NoDrafter
+from draftproof.speculation.nextn import NextnDrafter
+
+DEFAULT_MAX_LENGTH = 32_768
+"""Context when the user names none and the checkpoint allows more: its state still fits beside the weights."""
+
+SMALL_MODEL_PARAMETERS = 30_000_000
+"""Below it a second CPU thread costs more in waiting than it saves in work."""
+
+TORCH_TYPES = {ComputeType.FLOAT32: torch.float32, ComputeType.BFLOAT16: torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class BuiltEngine:
+    """An engine and what loading found.
+
+    Attributes:
+        engine: ready to run.
+        spec: the model.
+        report: what became of the checkpoint's tensors.
+        max_length: longest prompt and output together.
+        threads: CPU threads in use.
+    """
+
+    engine: Engine
+    spec: ModelSpec
+    report: LoadReport
+    max_length: int
+    threads: int
+
+
+def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
+    """Load a checkpoint and wire an engine.
+
+    Raises:
+        UsageError: the drafter needs a head that the checkpoint does not have, or the context is too long for it.
+        AccountingError: the tensors are not what the config claims.
+        EnvironmentProblem: the device is not there, or the files are not on this machine.
+    """
+    spec = checkpoint.spec
+    device = _device(config.device)
+    if config.drafter is DrafterName.NEXTN and spec.mtp is None:
+        raise UsageError(
+            "the checkpoint declares no MTP head, so NEXTN has nothing to draft with",
+            "Use --drafter none, or run `draftproof verify` to see what is there.",
+        )
+    max_length = _max_length(spec, config)
+    threads = config.threads or _threads(checkpoint)
+    torch.set_num_threads(threads)
+    loaded = _load(checkpoint, config, max_length, device)
+    store = StateStore(spec, state_sizes(config, max_length), TORCH_TYPES[config.compute_type], device)
+    return BuiltEngine(wire_engine(loaded, store, config, max_length, device), spec, loaded.report, max_length, threads)
+
+
+def dense_backend(compute_type: ComputeType, device: torch.device) -> DenseBackend:
+    """What multiplies by dense weights: FBGEMM for float32 on a CPU that has it, else torch."""
+    suits = compute_type is ComputeType.FLOAT32 and device.type == "cpu" and fbgemm.is_available()
+    return DenseBackend.FBGEMM_HALF if suits else DenseBackend.TORCH
+
+
+def state_sizes(config: EngineConfig, max_length: int) -> StateSizes:
+    """Slots and pages for every sequence at its longest, with room for drafts past the end."""
+    positions = max_length + config.window_rows
+    pages_per_sequence = -(-positions // config.page_size)
+    return StateSizes(
+        slots=config.max_sequences,
+        pages=config.max_sequences * pages_per_sequence + 1,
+        page_size=config.page_size,
+        max_positions=positions,
+        window_rows=config.window_rows,
+    )
+
+
+def wire_engine(
+    loaded: LoadedModel, store: StateStore, config: EngineConfig, max_length: int, device: torch.device
+) -> Engine:
+    """Put scheduler, drafter and loop around a loaded model."""
+    sizes = store.sizes
+    scheduler = Scheduler(
+        PageAllocator(sizes.pages, sizes.page_size), SlotAllocator(sizes.slots), config.prompt_chunk, config.window_rows
+    )
+    drafter: Drafter = NoDrafter()
+    if config.drafter is DrafterName.NEXTN:
+        if loaded.head is None:
+            raise UsageError("NEXTN needs the MTP head, which was not loaded")
+        drafter = NextnDrafter(loaded.head, store)
+    return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
+
+
+def _load(checkpoint: Checkpoint, config: EngineConfig, max_length: int, device: torch.device) -> LoadedModel:
+    folder = _folder(checkpoint)
+    account = TensorAccount(folder, checkpoint.inventory.tensors, device)
+    target = LoadTarget(TORCH_TYPES[config.compute_type], config.weight_storage, dense_backend(config.compute_type, device))
+    positions = max_length + config.window_rows
+    with_head = config.drafter is DrafterName.NEXTN
+    with torch.inference_mode():
+        return load_model(checkpoint.spec, account, target, positions, device, with_head)
+
+
+def _folder(checkpoint: Checkpoint) -> Path:
+    folder = checkpoint.folder
+    if folder is None:
+        raise EnvironmentProblem(
+            f"the weights of {checkpoint.location} are not on this machine",
+            "Download the repository first, for instance with `hf download`.",
+        )
+    return folder
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise EnvironmentProblem(f"device {name!r} cannot be used: {reason}", "Use --device cpu.") from error
+    return device
+
+
+def _max_length(spec: ModelSpec, config: EngineConfig) -> int:
+    if config.max_length is None:
+        return min(spec.max_position, DEFAULT_MAX_LENGTH)
+    if config.max_length > spec.max_position:
+        raise UsageError(
+            f"a context of {config.max_length} is more than the checkpoint's {spec.max_position} positions",
+            "Lower --max-length.",
+        )
+    return config.max_length
+
+
+def _threads(checkpoint: Checkpoint) -> int:
+    elements = sum(entry.nbytes for entry in checkpoint.inventory.tensors.values()) // 2
+    return 1 if elements < SMALL_MODEL_PARAMETERS else torch.get_num_threads()
