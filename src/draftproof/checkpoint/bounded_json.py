@@ -1,0 +1,95 @@
+"""JSON from outside, read within limits: bytes, values, depth, no duplicate keys, no numbers that are none."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+
+class JsonProblem(ValueError):
+    """The text is no JSON, or exceeds a limit. Callers turn it into an error that names the file."""
+
+
+@dataclass(frozen=True)
+class JsonLimits:
+    """What is accepted.
+
+    Attributes:
+        values: containers and commas, an upper bound of the number of values.
+        depth: containers inside containers.
+    """
+
+    values: int
+    depth: int
+
+
+def parse_object(data: bytes, limits: JsonLimits) -> dict[str, Any]:
+    """Parses a JSON text whose top level is an object.
+
+    The number of values is bounded before anything is built, so that a small hostile file cannot fill the
+    memory: brackets and commas are counted wherever they stand, even in strings.
+
+    Raises:
+        JsonProblem: says what is wrong and, if it is known, where.
+    """
+    if data.count(b",") + data.count(b"[") + data.count(b"{") > limits.values:
+        raise JsonProblem(f"more than {limits.values} values")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise JsonProblem(f"no UTF-8 at byte {error.start}") from error
+    try:
+        content = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+    except RecursionError as error:
+        raise JsonProblem(f"nested deeper than {limits.depth} levels") from error
+    except json.JSONDecodeError as error:
+        raise JsonProblem(f"no JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
+    except JsonProblem:
+        raise
+    except ValueError as error:
+        # int() refuses thousands of digits.
+        raise JsonProblem("a number has too many digits") from error
+    if not isinstance(content, dict):
+        raise JsonProblem("the top level is no object")
+    _check_depth(content, limits.depth)
+    return content
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise JsonProblem(f"key {key!r} appears twice in one object")
+            seen.add(key)
+    return content
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise JsonProblem(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise JsonProblem(f"the number {text[:40]} is too large")
+    return value
+
+
+def _check_depth(content: dict[str, Any], limit: int) -> None:
+    level: list[Any] = [content]
+    for _ in range(limit + 1):
+        level = [
+            value
+            for container in level
+            for value in (container.values() if isinstance(container, dict) else container)
+            if isinstance(value, (dict, list))
+        ]
+        if not level:
+            return
+    raise JsonProblem(f"nested deeper than {limit} levels")

@@ -1,0 +1,87 @@
+"""Where the index and the files that it names disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from draftproof.checkpoint.file_findings import FileReading
+from draftproof.checkpoint.finding import Finding, FindingKind, shown_names
+from draftproof.checkpoint.index import ShardIndex
+
+
+def index_findings(
+    index: ShardIndex, loaded: Mapping[str, FileReading], readings: Mapping[str, FileReading]
+) -> list[Finding]:
+    """Compares an index with the files.
+
+    Args:
+        index: well-formed.
+        loaded: readings of the files that the index names and that are there.
+        readings: readings of all files.
+    """
+    findings: list[Finding] = []
+    if readings and not loaded:
+        message = f"{index.file} names none of the {len(readings)} weight files that are there"
+        findings.append(Finding(FindingKind.STALE_INDEX, index.file, message))
+    promised: dict[str, set[str]] = {shard: set() for shard in index.shards}
+    for name, shard in index.weight_map.items():
+        promised[shard].add(name)
+    for shard in index.shards:
+        if shard not in readings:
+            names = tuple(sorted(promised[shard]))
+            message = (
+                f"{index.file} names {shard}, which is not there ({len(names)} tensors: {shown_names(names)})"
+            )
+            findings.append(Finding(FindingKind.MISSING_SHARD, shard, message, names))
+    holders = _holders(loaded)
+    for shard, reading in loaded.items():
+        # A file without a usable header has said so already.
+        if reading.header is not None:
+            findings.extend(_shard_findings(index, reading, promised[shard], holders))
+    findings.extend(_total_size(index, loaded, len(promised)))
+    return findings
+
+
+def _holders(loaded: Mapping[str, FileReading]) -> dict[str, list[str]]:
+    """Every tensor name that is read, with the files that hold it."""
+    holders: dict[str, list[str]] = {}
+    for file, reading in loaded.items():
+        for entry in reading.tensors:
+            holders.setdefault(entry.name, []).append(file)
+    return holders
+
+
+def _shard_findings(
+    index: ShardIndex, reading: FileReading, promised: set[str], holders: Mapping[str, list[str]]
+) -> list[Finding]:
+    file = reading.file
+    held = {entry.name for entry in reading.tensors}
+    absent = tuple(sorted(name for name in promised - held if name not in holders))
+    elsewhere = tuple(sorted(name for name in promised - held if name in holders))
+    unnamed = tuple(sorted(name for name in held - promised if name not in index.weight_map))
+    twice = tuple(sorted(name for name in held if len(holders[name]) > 1 and holders[name][0] != file))
+    findings = []
+    if absent:
+        message = f"{index.file} promises {shown_names(absent)} in {file}, which does not hold them"
+        findings.append(Finding(FindingKind.TENSOR_NOT_IN_SHARD, file, message, absent))
+    if elsewhere:
+        message = f"{index.file} promises {shown_names(elsewhere)} in {file}, they lie in {holders[elsewhere[0]][0]}"
+        findings.append(Finding(FindingKind.TENSOR_IN_OTHER_SHARD, file, message, elsewhere))
+    if unnamed:
+        message = f"{file} holds {shown_names(unnamed)}, which {index.file} does not name"
+        findings.append(Finding(FindingKind.TENSOR_NOT_IN_INDEX, file, message, unnamed))
+    if twice:
+        message = f"{shown_names(twice)} lies both in {holders[twice[0]][0]} and in {file}"
+        findings.append(Finding(FindingKind.DUPLICATE_TENSOR, file, message, twice))
+    return findings
+
+
+def _total_size(index: ShardIndex, loaded: Mapping[str, FileReading], shards: int) -> list[Finding]:
+    """Compared only when every file could be read: anything else has its own finding."""
+    if index.total_size is None or len(loaded) < shards or any(r.header is None for r in loaded.values()):
+        return []
+    total = sum(reading.header.data_bytes for reading in loaded.values() if reading.header)
+    if total == index.total_size:
+        return []
+    message = f"{index.file} claims {index.total_size} bytes of tensors, the files hold {total}"
+    return [Finding(FindingKind.TOTAL_SIZE_MISMATCH, index.file, message)]
