@@ -1,4 +1,4 @@
-"""JSON from outside, read within limits: bytes, values, depth, no duplicate keys, no numbers that are none."""
+"""JSON from outside, read within limits: values, depth, no duplicate keys, no numbers that are none."""
 
 from __future__ import annotations
 

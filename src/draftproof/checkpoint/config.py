@@ -90,7 +90,7 @@ def read_config_file(source: Source, name: str) -> ConfigFile:
 class ConfigReader:
     """One object of a config file, read field by field with limits.
 
-    Every method raises ConfigError with the file, the path of the field, what was expected and what was there.
+    Every method raises ConfigError with the file, the field's path, what was expected and what was found.
 
     Args:
         file: name of the file.

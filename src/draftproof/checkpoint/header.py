@@ -1,6 +1,6 @@
 """Safetensors headers, read within limits: every claim of a header is checked before anything trusts it.
 
-A file is 8 bytes of little-endian length N, N bytes of JSON (name -> dtype, shape, data_offsets), and the data.
+A file is a little-endian length N of 8 bytes, N bytes of JSON (name -> dtype, shape, data_offsets), the data.
 https://huggingface.co/docs/safetensors: offsets are relative to the data, cover it without holes or overlap.
 """
 

@@ -65,7 +65,10 @@ def _shard_findings(
         message = f"{index.file} promises {shown_names(absent)} in {file}, which does not hold them"
         findings.append(Finding(FindingKind.TENSOR_NOT_IN_SHARD, file, message, absent))
     if elsewhere:
-        message = f"{index.file} promises {shown_names(elsewhere)} in {file}, they lie in {holders[elsewhere[0]][0]}"
+        message = (
+            f"{index.file} promises {shown_names(elsewhere)} in {file}, "
+            f"but {holders[elsewhere[0]][0]} holds them"
+        )
         findings.append(Finding(FindingKind.TENSOR_IN_OTHER_SHARD, file, message, elsewhere))
     if unnamed:
         message = f"{file} holds {shown_names(unnamed)}, which {index.file} does not name"
