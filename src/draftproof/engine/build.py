@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.architecture.spec import ModelSpec
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
@@ -59,7 +60,7 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
         AccountingError: the tensors are not what the config claims.
         EnvironmentProblem: the device is not there, or the files are not on this machine.
     """
-    spec = checkpoint.spec
+    spec = spec_from_config(checkpoint.config)
     device = _device(config.device)
     if config.drafter is DrafterName.NEXTN and spec.mtp is None:
         raise UsageError(
@@ -69,7 +70,7 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     max_length = _max_length(spec, config)
     threads = config.threads or _threads(checkpoint)
     torch.set_num_threads(threads)
-    loaded = _load(checkpoint, config, max_length, device)
+    loaded = _load(checkpoint, spec, config, max_length, device)
     store = StateStore(spec, state_sizes(config, max_length), TORCH_TYPES[config.compute_type], device)
     return BuiltEngine(wire_engine(loaded, store, config, max_length, device), spec, loaded.report, max_length, threads)
 
@@ -109,14 +110,16 @@ def wire_engine(
     return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
 
 
-def _load(checkpoint: Checkpoint, config: EngineConfig, max_length: int, device: torch.device) -> LoadedModel:
+def _load(
+    checkpoint: Checkpoint, spec: ModelSpec, config: EngineConfig, max_length: int, device: torch.device
+) -> LoadedModel:
     folder = _folder(checkpoint)
     account = TensorAccount(folder, checkpoint.inventory.tensors, device)
     target = LoadTarget(TORCH_TYPES[config.compute_type], config.weight_storage, dense_backend(config.compute_type, device))
     positions = max_length + config.window_rows
     with_head = config.drafter is DrafterName.NEXTN
     with torch.inference_mode():
-        return load_model(checkpoint.spec, account, target, positions, device, with_head)
+        return load_model(spec, account, target, positions, device, with_head)
 
 
 def _folder(checkpoint: Checkpoint) -> Path:
