@@ -41,6 +41,6 @@ def many_lines() -> int:
     from draftproof.cli.console import report_console
 
     console = report_console()
-    for number in range(200_000):
+    for number in range(20_000):
         console.print(number)
     return 1

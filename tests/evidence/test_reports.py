@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from draftproof.evidence.json_report import SCHEMAS, ChainModel, render_json, schema_text
-from draftproof.evidence.markdown import render_markdown
-from draftproof.evidence.terminal import render_chain
+from draftproof.evidence.json_report import SCHEMAS, ChainModel, render_json, schema_text, to_json
+from draftproof.evidence.markdown import to_markdown
+from draftproof.evidence.terminal import print_chain
 from tests.evidence import examples
 
 REPORTS = [examples.proven, examples.broken_config, examples.open_weights, examples.with_notes]
@@ -19,7 +19,7 @@ SCHEMA_FOLDER = Path(__file__).parents[2] / "docs" / "schemas"
 def terminal(chain, width=80, encoding="utf-8"):
     stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     console = Console(file=stream, width=width, highlight=False, markup=False)
-    render_chain(console, chain)
+    print_chain(console, chain)
     stream.flush()
     return stream.buffer.getvalue().decode(encoding)
 
@@ -29,8 +29,8 @@ def test_every_form_carries_the_verdict_of_the_chain_and_of_each_link(make):
     chain = make()
     text, markdown, parsed = (
         terminal(chain),
-        render_markdown(chain),
-        json.loads(render_json(ChainModel.of(chain))),
+        to_markdown(chain),
+        json.loads(to_json(chain)),
     )
     assert parsed["verdict"] == chain.verdict.value
     assert parsed["exit_code"] == chain.exit_code
@@ -66,8 +66,8 @@ def test_the_terminal_shows_expected_observed_where_and_the_command_of_what_fail
 def test_links_that_were_not_run_are_named():
     chain = examples.proven()
     assert "Links not run: 3 code, 4 launch, 5 backend, 6 function, 7 speed" in terminal(chain)
-    assert "- 6 function: It runs" in render_markdown(chain)
-    assert "function" in json.loads(render_json(ChainModel.of(chain)))["not_run"]
+    assert "- 6 function: It runs" in to_markdown(chain)
+    assert "function" in json.loads(to_json(chain))["not_run"]
 
 
 def test_a_long_command_stays_on_one_line():
@@ -89,8 +89,8 @@ def test_lines_fit_the_terminal_except_commands(width):
 def test_a_link_after_a_broken_one_is_shown_as_not_counting():
     chain = examples.broken_config()
     assert "does not count" in terminal(chain)
-    assert "does not count" in render_markdown(chain)
-    assert [link["counts"] for link in json.loads(render_json(ChainModel.of(chain)))["links"]] == [
+    assert "does not count" in to_markdown(chain)
+    assert [link["counts"] for link in json.loads(to_json(chain))["links"]] == [
         True,
         False,
     ]
@@ -98,10 +98,10 @@ def test_a_link_after_a_broken_one_is_shown_as_not_counting():
 
 def test_warnings_appear_in_every_form():
     chain = examples.with_notes()
-    for text in (terminal(chain), render_markdown(chain)):
+    for text in (terminal(chain), to_markdown(chain)):
         assert "WARN" in text
         assert "exclude list disagrees" in text
-    parsed = json.loads(render_json(ChainModel.of(chain)))
+    parsed = json.loads(to_json(chain))
     assert parsed["links"][1]["warnings"][0]["severity"] == "warn"
     assert parsed["links"][1]["warnings"][0]["where"] == [{"file": "config.json", "field": "ignore"}]
 
@@ -109,21 +109,21 @@ def test_warnings_appear_in_every_form():
 def test_every_form_says_what_it_does_not_prove():
     chain = examples.with_notes()
     assert "values outside the sample" in terminal(chain)
-    assert "values outside the sample" in render_markdown(chain)
-    assert "values outside the sample" in json.loads(render_json(ChainModel.of(chain)))["does_not_prove"]
+    assert "values outside the sample" in to_markdown(chain)
+    assert "values outside the sample" in json.loads(to_json(chain))["does_not_prove"]
 
 
 def test_text_from_a_checkpoint_does_not_become_markup():
     hostile = examples.item(observed="[red]<b>|x|</b>* `rm`\n# title")
     chain = examples.chain(examples.LinkReport(examples.Link.CONFIG, (hostile,), 0.0))
-    markdown = render_markdown(chain)
+    markdown = to_markdown(chain)
     assert "\n# title" not in markdown
     assert "<b>" not in markdown.replace("\\<b>", "")
     assert "[red]<b>" in terminal(chain)
 
 
 def test_an_unknown_verdict_carries_its_reason_in_json():
-    parsed = json.loads(render_json(ChainModel.of(examples.open_weights())))
+    parsed = json.loads(to_json(examples.open_weights()))
     assert parsed["links"][1]["items"][0]["reason"] == "nobody looked"
     assert "broken_at" not in parsed
 
@@ -135,5 +135,5 @@ def test_the_published_schemas_are_those_of_the_models(name, model):
 
 
 def test_a_report_round_trips_through_its_model():
-    text = render_json(ChainModel.of(examples.with_notes()))
+    text = to_json(examples.with_notes())
     assert render_json(ChainModel.model_validate_json(text)) == text

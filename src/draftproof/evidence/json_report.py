@@ -180,6 +180,11 @@ class ErrorModel(_Model):
     exit_code: int
 
 
+def to_json(chain: ChainReport) -> str:
+    """The whole report of ``draftproof verify``, ending with a newline."""
+    return render_json(ChainModel.of(chain))
+
+
 def render_json(model: BaseModel) -> str:
     """Indented JSON without absent fields that default to nothing, ending with a newline."""
     return model.model_dump_json(indent=2, exclude_none=True) + "\n"

@@ -12,7 +12,7 @@ _SYMBOLS = {Verdict.PROVEN: "✅", Verdict.DISPROVED: "❌", Verdict.UNKNOWN: "�
 _PLACES_SHOWN = 10
 
 
-def render_markdown(chain: ChainReport) -> str:
+def to_markdown(chain: ChainReport) -> str:
     """The whole report, ending with a newline."""
     return "\n".join(_lines(chain)) + "\n"
 

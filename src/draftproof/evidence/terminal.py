@@ -20,7 +20,7 @@ _QUIET = "dim"
 _PLACES_SHOWN = 3
 
 
-def render_chain(console: Console, chain: ChainReport) -> None:
+def print_chain(console: Console, chain: ChainReport) -> None:
     """Prints the whole report."""
     console.print(_heading(chain))
     for report in chain.links:
