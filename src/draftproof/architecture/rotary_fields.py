@@ -1,4 +1,4 @@
-"""Rotary fields of a config: `rope_parameters`, or flat rope_theta, partial_rotary_factor and rope_scaling."""
+"""Rotary fields of a config: `rope_parameters`, or flat rope_theta, partial_rotary_factor, rope_scaling."""
 
 from __future__ import annotations
 

@@ -118,6 +118,8 @@ class ExpertLayout(Enum):
     """`experts.gate_up_proj [E, 2I, h]` and `experts.down_proj [E, h, I]`, no `.weight`."""
     PER_EXPERT = "per_expert"
     """`experts.{e}.{gate,up,down}_proj.weight`."""
+    STACKED = "stacked"
+    """MLX: `switch_mlp.{gate,up,down}_proj.weight [E, ...]`; recognised, not loaded."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,7 @@ class MtpSpec:
         num_layers: layers of the head (1 in every released model).
         layer: what each of them is made of.
         declared_at: JSON path of the config field that declares the head; None when the config is silent
-            (Qwen3-Next) and the head is known from the family alone.
+            (Qwen3-Next), so that only the tensors can tell whether there is one.
         dedicated_embeddings: True when the head has its own embedding instead of the target's.
     """
 
@@ -165,7 +167,7 @@ class ModelSpec:
         hidden_size: width of the residual stream.
         vocab_size: rows of the embedding, padding included.
         layers: the trunk, in order.
-        mtp: the head; None when the config says 0 or says nothing and the family has none.
+        mtp: the head; None when the config says 0. A silent config gives one layer with `declared_at` None.
         vision: the vision tower; None for text-only exports.
         rotary: shared by the trunk's full-attention layers and the head.
         rms_norm_eps: epsilon of every RMSNorm.
