@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import cached_property
 from time import perf_counter
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.engine import Engine
+from draftproof.checkpoint.checkpoint import Checkpoint
+from draftproof.engine.build import TORCH_TYPES, BuiltEngine, build_engine, state_sizes
+from draftproof.engine.config import EngineConfig
 from draftproof.engine.request import Request
 from draftproof.kernels.noise.reference import gumbel_noise
 from draftproof.links.running_engine import Arm, Difference, DraftCounts, Generated, Prompt, Sampling
@@ -20,19 +24,19 @@ class NativeEngine:
     """Answers one prompt at a time with one engine; both arms share its weights.
 
     Args:
-        engine: the engine.
+        built: the engine.
+        config: how it was built.
         tokenizer: of the same checkpoint.
-        draft_tokens: K of the speculative arm.
-        probe: a second state store of the same model, to compute logits again when answers differ.
     """
 
     name = "draftproof"
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, draft_tokens: int, probe: StateStore) -> None:
-        self.draft_tokens = draft_tokens
-        self._engine = engine
+    def __init__(self, built: BuiltEngine, config: EngineConfig, tokenizer: Tokenizer) -> None:
+        self.draft_tokens = config.draft_tokens
+        self.built = built
+        self._config = config
+        self._engine = built.engine
         self._tokenizer = tokenizer
-        self._probe = probe
         self._answers = 0
 
     def generate(self, prompt: Prompt, sampling: Sampling, arm: Arm) -> Generated:
@@ -77,10 +81,17 @@ class NativeEngine:
         gap = scores[plain.token_ids[index]] - scores[speculative.token_ids[index]]
         return Difference(index, abs(float(gap)), float((block - alone).abs().max()) / scale)
 
+    @cached_property
+    def _probe(self) -> StateStore:
+        """A second state store for one sequence: made only when answers differ."""
+        sizes = state_sizes(replace(self._config, max_sequences=1), self.built.max_length)
+        return StateStore(
+            self.built.spec, sizes, TORCH_TYPES[self._config.compute_type], torch.device(self._config.device)
+        )
+
     def _last_logits(self, tokens: list[int], tail: int) -> Tensor:
         """[vocab] logits after the last token, when the last `tail` tokens are computed in one window."""
-        pages = range(1, 1 + -(-len(tokens) // self._probe.sizes.page_size))
-        self._probe.open_slot(0, list(pages))
+        self._probe.open_slot(0, list(range(1, self._probe.sizes.pages)))
         hidden = torch.empty(0)
         head = max(len(tokens) - tail, 0)
         for part in (tokens[:head], tokens[head:]):
@@ -91,7 +102,16 @@ class NativeEngine:
         return self._engine.model.logits(hidden[0, -1])
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(prompt.text))
+        # A chat prompt is rendered text: its control tokens are meant as such.
+        encode = self._tokenizer.encode_rendered if prompt.kind == "chat" else self._tokenizer.encode
+        return tuple(encode(prompt.text))
+
+
+def build_native_engine(checkpoint: Checkpoint, config: EngineConfig) -> NativeEngine:
+    """Load a checkpoint behind the protocol; errors as `build_engine`."""
+    built = build_engine(checkpoint, config)
+    assert checkpoint.folder is not None
+    return NativeEngine(built, config, Tokenizer.load(checkpoint.folder))
 
 
 def _subtract(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:

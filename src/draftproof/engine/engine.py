@@ -50,6 +50,23 @@ class _Sampled:
     tokens: tuple[tuple[int, ...], ...]
 
 
+@dataclass(frozen=True)
+class _CommittedRun:
+    """Rows of one sequence that a step committed.
+
+    Attributes:
+        row: index of the sequence in the step's batch.
+        running: whose.
+        start: position of the first row.
+        following: token after each row.
+    """
+
+    row: int
+    running: _Running
+    start: int
+    following: tuple[int, ...]
+
+
 class Engine:
     """Runs requests over one model.
 
@@ -193,14 +210,14 @@ class Engine:
         window.commit([step.count])
         sequence.committed = end
         if not step.is_last:
-            self._draft([running], [begin], [step.count], hidden, [sequence.prompt[begin + 1 : end + 1]], [0])
+            self._draft([_CommittedRun(0, running, begin, sequence.prompt[begin + 1 : end + 1])], hidden)
             return ()
         sampled = self._sample([running], hidden[:, -1], [()])
         run = self._take(running, sampled.tokens[0])
         outputs = (self._output(running, sampled, 0, run),)
         if run.finish_reason is None:
-            following = [*sequence.prompt[begin + 1 :], sequence.newest]
-            self._draft([running], [begin], [step.count], hidden, [following], [self._wanted(running)])
+            following = (*sequence.prompt[begin + 1 :], sequence.newest)
+            self._draft([_CommittedRun(0, running, begin, following)], hidden)
         return outputs
 
     def _decode_step(self, step: DecodeStep) -> tuple[StepOutput, ...]:
@@ -233,7 +250,12 @@ class Engine:
         for running, count in zip(batch, committed, strict=True):
             running.sequence.committed += count
         outputs = tuple(self._output(running, sampled, index, runs[index]) for index, running in enumerate(batch))
-        self._draft_for_survivors(batch, runs, starts, committed, hidden, sampled)
+        survivors = [
+            _CommittedRun(row, running, starts[row], sampled.tokens[row][: committed[row]])
+            for row, running in enumerate(batch)
+            if runs[row].finish_reason is None
+        ]
+        self._draft(survivors, hidden)
         return outputs
 
     def _sample(self, batch: Sequence[_Running], hidden: Tensor, drafts: Sequence[tuple[int, ...]]) -> _Sampled:
@@ -286,55 +308,34 @@ class Engine:
             self._scheduler.finish(running.sequence)
         return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason)
 
-    def _draft_for_survivors(
-        self,
-        batch: Sequence[_Running],
-        runs: Sequence[TruncatedRun],
-        starts: Sequence[int],
-        committed: Sequence[int],
-        hidden: Tensor,
-        sampled: _Sampled,
-    ) -> None:
-        going_on = [index for index, run in enumerate(runs) if run.finish_reason is None]
-        if not going_on:
-            return
-        survivors = [batch[index] for index in going_on]
-        counts = [committed[index] for index in going_on]
-        self._draft(
-            survivors,
-            [starts[index] for index in going_on],
-            counts,
-            hidden if len(going_on) == len(batch) else hidden[going_on],
-            [sampled.tokens[index][: committed[index]] for index in going_on],
-            [self._wanted(running) for running in survivors],
-        )
+    def _draft(self, runs: Sequence[_CommittedRun], hidden: Tensor) -> None:
+        """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole step.
 
-    def _draft(
-        self,
-        batch: Sequence[_Running],
-        starts: Sequence[int],
-        counts: Sequence[int],
-        hidden: Tensor,
-        following: Sequence[Sequence[int]],
-        wanted: Sequence[int],
-    ) -> None:
-        width = max(counts)
+        A request without speculation is not shown to the drafter: its part of the drafter's cache stays behind, and is
+        never read.
+        """
+        drafting = [run for run in runs if run.running.draft_tokens]
+        if not drafting:
+            return
+        width = max(len(run.following) for run in drafting)
         rows = CommittedRows(
-            sequences=tuple(running.sequence for running in batch),
-            contexts=tuple(running.context for running in batch),
-            starts=tuple(starts),
-            counts=tuple(counts),
-            hidden=hidden,
+            sequences=tuple(run.running.sequence for run in drafting),
+            contexts=tuple(run.running.context for run in drafting),
+            starts=tuple(run.start for run in drafting),
+            counts=tuple(len(run.following) for run in drafting),
+            hidden=hidden if len(drafting) == hidden.shape[0] else hidden[[run.row for run in drafting]],
             next_token_ids=torch.tensor(
-                [[*tokens, *(0,) * (width - len(tokens))] for tokens in following], device=self._device
+                [[*run.following, *(0,) * (width - len(run.following))] for run in drafting], device=self._device
             ),
-            wanted=tuple(wanted),
+            wanted=tuple(self._wanted(run.running) for run in drafting),
         )
-        for running, drafts in zip(batch, self.drafter.propose(rows), strict=True):
-            running.sequence.drafts = drafts
+        for run, drafts in zip(drafting, self.drafter.propose(rows), strict=True):
+            run.running.sequence.drafts = drafts
 
     def _wanted(self, running: _Running) -> int:
         """Drafts that can still be of use: the pass itself adds one token more than it accepts."""
+        if running.sequence.in_prompt:
+            return 0
         return max(min(running.draft_tokens, running.sequence.remaining - 1), 0)
 
 
