@@ -202,14 +202,14 @@ class Engine:
 
     def _prompt_step(self, step: PromptStep) -> tuple[StepOutput, ...]:
         running = self._running[step.sequence.request_id]
-        sequence = step.sequence
+        sequence, is_last = step.sequence, step.is_last
         begin, end = sequence.committed, sequence.committed + step.count
         window = self.store.begin([sequence.slot], [step.count], WindowKind.EXTEND)
         rows = torch.tensor([sequence.prompt[begin:end]], device=self._device)
         hidden = self.model.forward(rows, window.window)
         window.commit([step.count])
         sequence.committed = end
-        if not step.is_last:
+        if not is_last:
             self._draft([_CommittedRun(0, running, begin, sequence.prompt[begin + 1 : end + 1])], hidden)
             return ()
         sampled = self._sample([running], hidden[:, -1], [()])
