@@ -1,4 +1,4 @@
-"""Config files of public releases, from tests/data/configs; each says in `_provenance` how sure its content is."""
+"""Config files of public releases, from tests/data/configs; `_provenance` in each says how sure its content is."""
 
 from __future__ import annotations
 

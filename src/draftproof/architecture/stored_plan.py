@@ -116,7 +116,7 @@ def _parts(shape: tuple[int, ...], storage: Storage) -> Iterator[_Part]:
 
 
 def cache_scales(plan: TensorPlan) -> Iterator[str]:
-    """Names of the key and value cache scales that some FP8-cache exports add to the trunk; others have none."""
+    """Names of the key and value cache scales that some exports add to the trunk; others have none."""
     for planned in plan.tensors:
         if planned.part is ModelPart.TRUNK:
             for leaf in ("k", "v"):
