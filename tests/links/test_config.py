@@ -9,7 +9,7 @@ import pytest
 
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.evidence import Verdict
-from draftproof.links.config import config_link
+from draftproof.links.config import check_config
 from tests.support.checkpoints import NVFP4_ROUTED, CheckpointOptions, Family, write_checkpoint
 from tests.support.faults import copy_of, protect, remove_config, set_config, strip_mtp
 
@@ -37,7 +37,7 @@ def damaged(originals, tmp_path):
 
 
 def check(folder):
-    return config_link(open_checkpoint(str(folder)))
+    return check_config(open_checkpoint(str(folder)))
 
 
 def claim(report, name):

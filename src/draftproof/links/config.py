@@ -26,7 +26,7 @@ _HEAD_FIELD = re.compile(r"mtp|nextn|speculat|eagle|medusa|draft", re.IGNORECASE
 _SEARCH_DEPTH = 4
 
 
-def config_link(checkpoint: Checkpoint) -> LinkReport:
+def check_config(checkpoint: Checkpoint) -> LinkReport:
     """Runs link 1 on an opened checkpoint. Broken config files are evidence, not errors."""
     start = time.perf_counter()
     items = tuple(_items(checkpoint, commands_for(checkpoint)))
