@@ -69,7 +69,9 @@ def transformers_arm(model: Any, tokens: int) -> Arm:
 
     def seconds(prompt: torch.Tensor, count: int) -> tuple[float, list[int]]:
         begin = perf_counter()
-        output = model.generate(prompt, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0)
+        output = model.generate(
+            prompt, max_new_tokens=count, do_sample=False, eos_token_id=None, pad_token_id=0
+        )
         return perf_counter() - begin, output[0, prompt.shape[1] :].tolist()
 
     @torch.inference_mode()
@@ -83,7 +85,9 @@ def transformers_arm(model: Any, tokens: int) -> Arm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=128)
     options = parser.parse_args()
@@ -103,7 +107,15 @@ def main() -> None:
             for name in names[turn % len(names) :] + names[: turn % len(names)]:
                 answer = arms[name](ids)
                 if turn:  # the first round warms up
-                    rows.append({"round": turn, "prompt": prompt.name, "kind": prompt.kind, "arm": name, **vars(answer)})
+                    rows.append(
+                        {
+                            "round": turn,
+                            "prompt": prompt.name,
+                            "kind": prompt.kind,
+                            "arm": name,
+                            **vars(answer),
+                        }
+                    )
     figures = summarize(rows, names)
     print(f"threads {built.threads}")
     for line in figures.items():

@@ -43,7 +43,9 @@ def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str,
     return path
 
 
-def ratio_interval(above: Sequence[float], below: Sequence[float], draws: int = 4000) -> tuple[float, float, float]:
+def ratio_interval(
+    above: Sequence[float], below: Sequence[float], draws: int = 4000
+) -> tuple[float, float, float]:
     """Geometric mean of paired ratios above/below, with a 95 % bootstrap interval over the pairs."""
     logs = np.log(np.asarray(above) / np.asarray(below))
     generator = np.random.default_rng(0)

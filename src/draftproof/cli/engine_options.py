@@ -27,16 +27,21 @@ ComputeTypeOption = Annotated[
     ComputeType, typer.Option("--dtype", help="Precision of activations and dense weights.")
 ]
 StorageOption = Annotated[
-    WeightStorage, typer.Option("--weights", help="Keep quantised weights as real numbers, or packed as stored.")
+    WeightStorage,
+    typer.Option("--weights", help="Keep quantised weights as real numbers, or packed as stored."),
 ]
 MaxLengthOption = Annotated[
     int | None,
-    typer.Option("--max-length", "--max-model-len", "--context-length", help="Longest prompt and output together."),
+    typer.Option(
+        "--max-length", "--max-model-len", "--context-length", help="Longest prompt and output together."
+    ),
 ]
 ChunkOption = Annotated[
     int, typer.Option("--prompt-chunk", "--chunked-prefill-size", help="Most prompt tokens per step.")
 ]
-ThreadsOption = Annotated[int | None, typer.Option(help="CPU threads; chosen from the model's size if not given.")]
+ThreadsOption = Annotated[
+    int | None, typer.Option(help="CPU threads; chosen from the model's size if not given.")
+]
 
 
 def engine_config(

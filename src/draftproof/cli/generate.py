@@ -48,10 +48,16 @@ def generate(
     presence_penalty: Annotated[float, typer.Option(help="Taken from tokens already in the output.")] = 0.0,
     frequency_penalty: Annotated[float, typer.Option(help="The same, for each time a token was used.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text; printed when not given.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Wrap the prompt in the checkpoint's chat template.")] = False,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="Text that ends the output; may be repeated.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Wrap the prompt in the checkpoint's chat template.")
+    ] = False,
     thinking: Annotated[bool, typer.Option(help="With --chat: let the model think first.")] = False,
-    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence tokens.")] = False,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence tokens.")
+    ] = False,
     device: DeviceOption = "cpu",
     compute_type: ComputeTypeOption = ComputeType.FLOAT32,
     weight_storage: StorageOption = WeightStorage.DENSE,
@@ -100,7 +106,9 @@ def generate(
         if not as_json:
             write_text(chunk.text)
     if as_json:
-        write_text(json.dumps(_summary(built, prompt_ids, chunks, chosen_seed), indent=2, ensure_ascii=False) + "\n")
+        write_text(
+            json.dumps(_summary(built, prompt_ids, chunks, chosen_seed), indent=2, ensure_ascii=False) + "\n"
+        )
     else:
         write_text("\n")
         sys.stderr.write(_figures(built, chunks, parameters) + "\n")
@@ -114,7 +122,9 @@ def _prompt_ids(tokenizer: Tokenizer, folder: Path, text: str, chat: bool, think
         return tuple(tokenizer.encode(text))
     template = ChatTemplate.load(folder)
     rendered = template.render(
-        [{"role": "user", "content": text}], add_generation_prompt=True, variables={"enable_thinking": thinking}
+        [{"role": "user", "content": text}],
+        add_generation_prompt=True,
+        variables={"enable_thinking": thinking},
     )
     return tuple(tokenizer.encode_rendered(rendered))
 
@@ -126,7 +136,9 @@ def _speed(chunks: list[tuple[float, TextChunk]]) -> tuple[int, float]:
     return sum(len(chunk.token_ids) for _, chunk in chunks[1:]), chunks[-1][0] - chunks[0][0]
 
 
-def _figures(built: BuiltEngine, chunks: list[tuple[float, TextChunk]], parameters: SamplingParameters) -> str:
+def _figures(
+    built: BuiltEngine, chunks: list[tuple[float, TextChunk]], parameters: SamplingParameters
+) -> str:
     tokens, seconds = _speed(chunks)
     total = sum(len(chunk.token_ids) for _, chunk in chunks)
     counts = built.engine.acceptance

@@ -69,6 +69,21 @@ COMMANDS = (
         "draftproof.cli.inspect:inspect",
         "Show what is inside a checkpoint: family, MTP head, precision, sizes.",
     ),
+    Command(
+        "demo",
+        "draftproof.cli.demo:demo",
+        "The whole story on the embedded checkpoint, on this machine, in under a minute.",
+    ),
+    Command(
+        "generate",
+        "draftproof.cli.generate:generate",
+        "Continue a prompt, with or without speculation; the text is the same.",
+    ),
+    Command(
+        "doctor",
+        "draftproof.cli.doctor:doctor",
+        "Check this machine: versions, devices, kernels chosen and why.",
+    ),
 )
 
 

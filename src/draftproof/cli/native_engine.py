@@ -64,7 +64,9 @@ class NativeEngine:
         return Generated(tuple(tokens), self._tokenizer.decode(tokens), last - first, counts)
 
     @torch.inference_mode()
-    def explain(self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated) -> Difference:
+    def explain(
+        self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated
+    ) -> Difference:
         """Compute the deciding logits twice, alone and within a block of rows, and compare the gap with rounding."""
         pairs = zip(plain.token_ids, speculative.token_ids, strict=False)
         shorter = min(len(plain.token_ids), len(speculative.token_ids))
@@ -115,4 +117,6 @@ def build_native_engine(checkpoint: Checkpoint, config: EngineConfig) -> NativeE
 
 
 def _subtract(after: tuple[int, ...], before: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(now - then for now, then in zip(after, before + (0,) * (len(after) - len(before)), strict=True))
+    return tuple(
+        now - then for now, then in zip(after, before + (0,) * (len(after) - len(before)), strict=True)
+    )

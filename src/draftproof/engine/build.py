@@ -72,7 +72,9 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     torch.set_num_threads(threads)
     loaded = _load(checkpoint, spec, config, max_length, device)
     store = StateStore(spec, state_sizes(config, max_length), TORCH_TYPES[config.compute_type], device)
-    return BuiltEngine(wire_engine(loaded, store, config, max_length, device), spec, loaded.report, max_length, threads)
+    return BuiltEngine(
+        wire_engine(loaded, store, config, max_length, device), spec, loaded.report, max_length, threads
+    )
 
 
 def dense_backend(compute_type: ComputeType, device: torch.device) -> DenseBackend:
@@ -100,7 +102,10 @@ def wire_engine(
     """Put scheduler, drafter and loop around a loaded model."""
     sizes = store.sizes
     scheduler = Scheduler(
-        PageAllocator(sizes.pages, sizes.page_size), SlotAllocator(sizes.slots), config.prompt_chunk, config.window_rows
+        PageAllocator(sizes.pages, sizes.page_size),
+        SlotAllocator(sizes.slots),
+        config.prompt_chunk,
+        config.window_rows,
     )
     drafter: Drafter = NoDrafter()
     if config.drafter is DrafterName.NEXTN:
@@ -115,7 +120,9 @@ def _load(
 ) -> LoadedModel:
     folder = _folder(checkpoint)
     account = TensorAccount(folder, checkpoint.inventory.tensors, device)
-    target = LoadTarget(TORCH_TYPES[config.compute_type], config.weight_storage, dense_backend(config.compute_type, device))
+    target = LoadTarget(
+        TORCH_TYPES[config.compute_type], config.weight_storage, dense_backend(config.compute_type, device)
+    )
     positions = max_length + config.window_rows
     with_head = config.drafter is DrafterName.NEXTN
     with torch.inference_mode():

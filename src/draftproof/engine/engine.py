@@ -109,7 +109,11 @@ class Engine:
         sequence = RunningSequence(request.request_id, request.prompt_ids, self._output_limit(request))
         parameters = request.parameters
         end_ids = () if parameters.ignore_eos else self.model.spec.end_token_ids
-        limit = self._draft_tokens if request.draft_tokens is None else min(request.draft_tokens, self._draft_tokens)
+        limit = (
+            self._draft_tokens
+            if request.draft_tokens is None
+            else min(request.draft_tokens, self._draft_tokens)
+        )
         running = _Running(
             request=request,
             sequence=sequence,
@@ -168,7 +172,9 @@ class Engine:
                 if output.finish_reason is not None:
                     reasons[output.request_id] = output.finish_reason
         return tuple(
-            Completion(name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance)
+            Completion(
+                name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance
+            )
             for name in order
         )
 
@@ -189,7 +195,8 @@ class Engine:
         images = set(request.prompt_ids) & set(self.model.spec.image_token_ids)
         if images:
             raise UsageError(
-                f"the prompt holds image token {min(images)}", "This engine serves text; send the request without images."
+                f"the prompt holds image token {min(images)}",
+                "This engine serves text; send the request without images.",
             )
         room = self.max_length - len(request.prompt_ids)
         if room < 1:
@@ -226,7 +233,10 @@ class Engine:
         counts = [len(chain) + 1 for chain in drafts]
         width = max(counts)
         rows = torch.tensor(
-            [[running.sequence.newest, *chain, *(0,) * (width - 1 - len(chain))] for running, chain in zip(batch, drafts, strict=True)],
+            [
+                [running.sequence.newest, *chain, *(0,) * (width - 1 - len(chain))]
+                for running, chain in zip(batch, drafts, strict=True)
+            ],
             device=self._device,
         )
         window = self.store.begin(
@@ -249,7 +259,9 @@ class Engine:
         window.commit(committed)
         for running, count in zip(batch, committed, strict=True):
             running.sequence.committed += count
-        outputs = tuple(self._output(running, sampled, index, runs[index]) for index, running in enumerate(batch))
+        outputs = tuple(
+            self._output(running, sampled, index, runs[index]) for index, running in enumerate(batch)
+        )
         survivors = [
             _CommittedRun(row, running, starts[row], sampled.tokens[row][: committed[row]])
             for row, running in enumerate(batch)
@@ -258,7 +270,9 @@ class Engine:
         self._draft(survivors, hidden)
         return outputs
 
-    def _sample(self, batch: Sequence[_Running], hidden: Tensor, drafts: Sequence[tuple[int, ...]]) -> _Sampled:
+    def _sample(
+        self, batch: Sequence[_Running], hidden: Tensor, drafts: Sequence[tuple[int, ...]]
+    ) -> _Sampled:
         """Draw a token at every row; `hidden` is [rows of all sequences, hidden]."""
         logits = self.model.logits(hidden)
         windows = [SequenceRows(running.context, chain) for running, chain in zip(batch, drafts, strict=True)]
@@ -271,7 +285,9 @@ class Engine:
         split = tuple(tuple(tokens[low:high]) for low, high in zip(borders, borders[1:], strict=False))
         return _Sampled(logits, tuple(first_rows), split)
 
-    def _accept(self, drafts: Sequence[tuple[int, ...]], tokens: Sequence[tuple[int, ...]], width: int) -> list[int]:
+    def _accept(
+        self, drafts: Sequence[tuple[int, ...]], tokens: Sequence[tuple[int, ...]], width: int
+    ) -> list[int]:
         if width == 1:
             return [0] * len(drafts)
         padded_drafts = torch.tensor([[*chain, *(0,) * (width - 1 - len(chain))] for chain in drafts])
@@ -325,7 +341,8 @@ class Engine:
             counts=tuple(len(run.following) for run in drafting),
             hidden=hidden if len(drafting) == hidden.shape[0] else hidden[[run.row for run in drafting]],
             next_token_ids=torch.tensor(
-                [[*run.following, *(0,) * (width - len(run.following))] for run in drafting], device=self._device
+                [[*run.following, *(0,) * (width - len(run.following))] for run in drafting],
+                device=self._device,
             ),
             wanted=tuple(self._wanted(run.running) for run in drafting),
         )

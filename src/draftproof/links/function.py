@@ -15,7 +15,15 @@ from draftproof.evidence.chain import LinkReport
 from draftproof.evidence.chain_links import Link
 from draftproof.evidence.item import EvidenceItem, Location, information, warning
 from draftproof.evidence.verdict import Verdict
-from draftproof.links.running_engine import Arm, Difference, DraftCounts, Generated, Prompt, RunningEngine, Sampling
+from draftproof.links.running_engine import (
+    Arm,
+    Difference,
+    DraftCounts,
+    Generated,
+    Prompt,
+    RunningEngine,
+    Sampling,
+)
 
 LOW_ACCEPT_LENGTH = 1.05
 """At or below this accept length the head hardly does anything: weights not loaded look like this."""
@@ -41,7 +49,10 @@ class Comparison:
 
 
 def compare(
-    engine: RunningEngine, prompts: Sequence[Prompt], samplings: Sequence[Sampling], seen: Callable[[Comparison], None]
+    engine: RunningEngine,
+    prompts: Sequence[Prompt],
+    samplings: Sequence[Sampling],
+    seen: Callable[[Comparison], None],
 ) -> tuple[Comparison, ...]:
     """Answer every prompt with every sampling in both arms, one after the other, arms alternating.
 
@@ -64,7 +75,7 @@ def compare(
     return tuple(comparisons)
 
 
-def function_link(
+def check_function(
     engine: RunningEngine, comparisons: Sequence[Comparison], command: str, started: float
 ) -> LinkReport:
     """Judge comparisons.
@@ -87,7 +98,9 @@ def function_link(
 
 def _runs(comparisons: Sequence[Comparison], command: str) -> EvidenceItem:
     answers = [answer for pair in comparisons for answer in (pair.plain, pair.speculative)]
-    empty = [pair.prompt.name for pair in comparisons if not (pair.plain.token_ids and pair.speculative.token_ids)]
+    empty = [
+        pair.prompt.name for pair in comparisons if not (pair.plain.token_ids and pair.speculative.token_ids)
+    ]
     tokens = sum(len(answer.token_ids) for answer in answers)
     return EvidenceItem(
         check="runs",
@@ -134,8 +147,12 @@ def _drafts_accepted(engine: RunningEngine, counts: DraftCounts, command: str) -
     notes = []
     if 0 < counts.accept_length <= LOW_ACCEPT_LENGTH and not dead:
         notes.append(warning(f"accept length {counts.accept_length:.2f} means that the head hardly helps"))
-    notes.append(information("accept length = 1 + accepted drafts / verify passes; a rate counts a draft as accepted "
-                             "when it and all before it in its pass were"))
+    notes.append(
+        information(
+            "accept length = 1 + accepted drafts / verify passes; a rate counts a draft as accepted "
+            "when it and all before it in its pass were"
+        )
+    )
     proven = bool(counts.accepted) and not dead and sum(counts.accepted) > 0
     return EvidenceItem(
         check="drafts-accepted",
@@ -169,5 +186,7 @@ def _same_text(comparisons: Sequence[Comparison], temperature: float, command: s
         expected="equal token ids for every prompt, or a first difference that rounding explains",
         observed=f"differs: {'; '.join(defects)}" if defects else observed,
         command=command,
-        notes=(information(f"near-ties (the two best tokens closer than rounding): {', '.join(ties)}"),) if ties else (),
+        notes=(information(f"near-ties (the two best tokens closer than rounding): {', '.join(ties)}"),)
+        if ties
+        else (),
     )

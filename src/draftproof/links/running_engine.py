@@ -82,7 +82,9 @@ class DraftCounts:
             return tuple(left + right for left, right in zip(*padded, strict=True))
 
         return DraftCounts(
-            self.passes + other.passes, added(self.proposed, other.proposed), added(self.accepted, other.accepted)
+            self.passes + other.passes,
+            added(self.proposed, other.proposed),
+            added(self.accepted, other.accepted),
         )
 
 
@@ -105,7 +107,9 @@ class Generated:
     @property
     def tokens_per_second(self) -> float:
         """Decoding speed: the first token belongs to the prompt's time. 0 with fewer than two tokens."""
-        return (len(self.token_ids) - 1) / self.seconds if self.seconds > 0 and len(self.token_ids) > 1 else 0.0
+        return (
+            (len(self.token_ids) - 1) / self.seconds if self.seconds > 0 and len(self.token_ids) > 1 else 0.0
+        )
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,8 @@ class RunningEngine(Protocol):
         """Continue a prompt with speculation on or off."""
         ...
 
-    def explain(self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated) -> Difference:
+    def explain(
+        self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated
+    ) -> Difference:
         """Measure the first difference of two answers that are not equal."""
         ...

@@ -57,7 +57,8 @@ class TensorAccount:
         """Its dtype and shape; AccountingError when it is missing."""
         if name not in self._tensors:
             raise AccountingError(
-                f"tensor {name} is missing", "Run `draftproof verify` on the checkpoint to see everything that is."
+                f"tensor {name} is missing",
+                "Run `draftproof verify` on the checkpoint to see everything that is.",
             )
         return self._tensors[name]
 
@@ -71,7 +72,9 @@ class TensorAccount:
         if name in self._taken or name in self._skipped:
             raise AccountingError(f"tensor {name} is used twice while loading")
         if shape is not None and tuple(entry.shape) != shape:
-            raise AccountingError(f"tensor {name} has shape {list(entry.shape)}, the config asks for {list(shape)}")
+            raise AccountingError(
+                f"tensor {name} has shape {list(entry.shape)}, the config asks for {list(shape)}"
+            )
         if entry.file not in self._files:
             # Pages are read on first touch; closing is left to the garbage collector with the account.
             self._files[entry.file] = safe_open(self._folder / entry.file, framework="pt")
@@ -98,7 +101,9 @@ class TensorAccount:
         """
         left = [name for name in self._tensors if name not in self._taken and name not in self._skipped]
         if left:
-            shown = ", ".join(left[:NAMES_SHOWN]) + (f" and {len(left) - NAMES_SHOWN} more" if len(left) > NAMES_SHOWN else "")
+            shown = ", ".join(left[:NAMES_SHOWN]) + (
+                f" and {len(left) - NAMES_SHOWN} more" if len(left) > NAMES_SHOWN else ""
+            )
             raise AccountingError(
                 f"{len(left)} tensors of the checkpoint have no place in the model: {shown}",
                 "Run `draftproof verify` on the checkpoint; the config or the tensor names are not what they claim.",

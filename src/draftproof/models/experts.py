@@ -12,7 +12,9 @@ from draftproof.models.account import TensorAccount
 from draftproof.models.stored_linear import LoadTarget, Matrix, join, load_linear, read_matrix
 
 
-def load_mlp(account: TensorAccount, prefix: str, hidden: int, intermediate: int, target: LoadTarget) -> GatedMlp:
+def load_mlp(
+    account: TensorAccount, prefix: str, hidden: int, intermediate: int, target: LoadTarget
+) -> GatedMlp:
     """A gated MLP stored as `gate_proj`, `up_proj`, `down_proj` below `prefix`."""
     gate = read_matrix(account, f"{prefix}gate_proj", (intermediate, hidden), target)
     up = read_matrix(account, f"{prefix}up_proj", (intermediate, hidden), target)
@@ -33,16 +35,21 @@ def load_mixture(
         router = torch.cat((router, shared_gate))
         shared = load_mlp(account, f"{prefix}shared_expert.", hidden, spec.shared_intermediate_size, target)
     fused = account.has(f"{prefix}experts.gate_up_proj")
-    experts = (_fused_experts if fused else _separate_experts)(account, f"{prefix}experts.", hidden, spec, target)
+    experts = (_fused_experts if fused else _separate_experts)(
+        account, f"{prefix}experts.", hidden, spec, target
+    )
     return MixtureOfExperts(spec, join([Matrix(router)], target), experts, shared)
 
 
-def _fused_experts(account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec, target: LoadTarget) -> Experts:
+def _fused_experts(
+    account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec, target: LoadTarget
+) -> Experts:
     count, width = spec.num_experts, spec.intermediate_size
     gate_up = account.take(f"{prefix}gate_up_proj", (count, 2 * width, hidden)).float()
     down = account.take(f"{prefix}down_proj", (count, hidden, width)).float()
     return Experts(
-        tuple(join([Matrix(matrix)], target) for matrix in gate_up), tuple(join([Matrix(matrix)], target) for matrix in down)
+        tuple(join([Matrix(matrix)], target) for matrix in gate_up),
+        tuple(join([Matrix(matrix)], target) for matrix in down),
     )
 
 

@@ -52,7 +52,12 @@ class LoadedModel:
 
 
 def load_model(
-    spec: ModelSpec, account: TensorAccount, target: LoadTarget, positions: int, device: torch.device, with_head: bool
+    spec: ModelSpec,
+    account: TensorAccount,
+    target: LoadTarget,
+    positions: int,
+    device: torch.device,
+    with_head: bool,
 ) -> LoadedModel:
     """Load everything.
 
@@ -90,7 +95,8 @@ class _Builder:
         table = (spec.vocab_size, spec.hidden_size)
         embedding = self._account.take(f"{spec.text_prefix}embed_tokens.weight", table).to(self._target.dtype)
         layers = tuple(
-            self._layer(f"{spec.text_prefix}layers.{index}.", layer) for index, layer in enumerate(spec.layers)
+            self._layer(f"{spec.text_prefix}layers.{index}.", layer)
+            for index, layer in enumerate(spec.layers)
         )
         if spec.tie_word_embeddings:
             lm_head: Linear = TiedLinear(embedding)
@@ -118,12 +124,18 @@ class _Builder:
         post_norm = self._norm(f"{prefix}post_attention_layernorm.weight", hidden)
         mlp = self._mlp(f"{prefix}mlp.", layer)
         if isinstance(layer.mixer, AttentionSpec):
-            return AttentionLayer(input_norm, self._attention(f"{prefix}self_attn.", layer.mixer), post_norm, mlp)
-        return RecurrentLayer(input_norm, self._gated_delta_net(f"{prefix}linear_attn.", layer.mixer), post_norm, mlp)
+            return AttentionLayer(
+                input_norm, self._attention(f"{prefix}self_attn.", layer.mixer), post_norm, mlp
+            )
+        return RecurrentLayer(
+            input_norm, self._gated_delta_net(f"{prefix}linear_attn.", layer.mixer), post_norm, mlp
+        )
 
     def _mlp(self, prefix: str, layer: LayerSpec) -> GatedMlp | MixtureOfExperts:
         if isinstance(layer.mlp, DenseMlpSpec):
-            return load_mlp(self._account, prefix, self._spec.hidden_size, layer.mlp.intermediate_size, self._target)
+            return load_mlp(
+                self._account, prefix, self._spec.hidden_size, layer.mlp.intermediate_size, self._target
+            )
         return load_mixture(self._account, prefix, self._spec.hidden_size, layer.mlp, self._target)
 
     def _attention(self, prefix: str, spec: AttentionSpec) -> Attention:
@@ -158,7 +170,9 @@ class _Builder:
         )
         return GatedDeltaNet(
             spec=spec,
-            projections=self._fused_inputs(prefix, spec) if spec.fused_projections else self._inputs(prefix, spec),
+            projections=self._fused_inputs(prefix, spec)
+            if spec.fused_projections
+            else self._inputs(prefix, spec),
             output=self._linear(f"{prefix}out_proj", self._spec.hidden_size, spec.value_dim),
             parameters=parameters,
         )

@@ -144,7 +144,9 @@ def _quantized_or_dense(
         if entry.dtype != "U8":
             raise _not_loaded(entry)
         # compressed-tensors stores the divisor, ModelOpt the multiplier.
-        return _nvfp4(account, entry, shape, _scalar(account, f"{module}.weight_global_scale").reciprocal(), storage)
+        return _nvfp4(
+            account, entry, shape, _scalar(account, f"{module}.weight_global_scale").reciprocal(), storage
+        )
     entry = account.entry(f"{module}.weight")
     if entry.dtype in DENSE_DTYPES:
         return Matrix(account.take(entry.name, shape).float())
@@ -157,7 +159,11 @@ def _quantized_or_dense(
 
 
 def _nvfp4(
-    account: TensorAccount, entry: TensorEntry, shape: tuple[int, int], global_scale: Tensor, storage: WeightStorage
+    account: TensorAccount,
+    entry: TensorEntry,
+    shape: tuple[int, int],
+    global_scale: Tensor,
+    storage: WeightStorage,
 ) -> Stored:
     rows, columns = shape
     packed = account.take(entry.name, (rows, columns // 2))
@@ -165,13 +171,17 @@ def _nvfp4(
     block_scale = _checked(account.take(name, (rows, columns // NVFP4_BLOCK)), name)
     if storage is WeightStorage.PACKED:
         return Nvfp4Linear(packed, block_scale, global_scale)
-    return Matrix(dequantize_nvfp4(packed, block_scale, torch.ones_like(global_scale)), global_scale.expand(rows))
+    return Matrix(
+        dequantize_nvfp4(packed, block_scale, torch.ones_like(global_scale)), global_scale.expand(rows)
+    )
 
 
 def _fp8_block(account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage) -> Stored:
     entry = account.entry(f"{module}.weight_scale_inv")
     if len(entry.shape) != 2:
-        raise AccountingError(f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions")
+        raise AccountingError(
+            f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions"
+        )
     block = (_block_size(shape[0], entry.shape[0]), _block_size(shape[1], entry.shape[1]))
     scale = _checked(account.take(entry.name), entry.name)
     weight = account.take(f"{module}.weight", shape)
@@ -180,7 +190,9 @@ def _fp8_block(account: TensorAccount, module: str, shape: tuple[int, int], stor
     return Matrix(dequantize_fp8_block(weight, scale, block))
 
 
-def _fp8_scaled(account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage) -> Stored:
+def _fp8_scaled(
+    account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage
+) -> Stored:
     name = f"{module}.weight_scale"
     scale = _checked(account.take(name), name).float().reshape(-1)
     if scale.numel() not in (1, shape[0]):
@@ -196,7 +208,8 @@ def _side_by_side(parts: Sequence[tuple[Tensor | None, Tensor, float]]) -> Tenso
     if all(vector is None for vector, _, _ in parts):
         return None
     vectors = [
-        values.new_full((values.shape[0],), neutral) if vector is None else vector for vector, values, neutral in parts
+        values.new_full((values.shape[0],), neutral) if vector is None else vector
+        for vector, values, neutral in parts
     ]
     return torch.cat(vectors)
 
@@ -206,7 +219,9 @@ def _block_size(size: int, blocks: int) -> int:
     for width in (128, 64, 32, 16):
         if -(-size // width) == blocks:
             return width
-    raise AccountingError(f"{blocks} block scales do not cover {size} elements in blocks of 128, 64, 32 or 16")
+    raise AccountingError(
+        f"{blocks} block scales do not cover {size} elements in blocks of 128, 64, 32 or 16"
+    )
 
 
 def _scalar(account: TensorAccount, name: str) -> Tensor:
@@ -225,7 +240,8 @@ def _checked(scale: Tensor, name: str) -> Tensor:
     impossible = not bool(torch.isfinite(values).all()) or bool((values < 0).any())
     if impossible or (values.numel() == 1 and float(values) == 0):
         raise AccountingError(
-            f"tensor {name} holds a zero, negative or non-finite scale", "The checkpoint is damaged; fetch it again."
+            f"tensor {name} holds a zero, negative or non-finite scale",
+            "The checkpoint is damaged; fetch it again.",
         )
     return scale
 
