@@ -2,9 +2,9 @@
 
     python -m benchmarks.cpu_decode [--rounds N] [--tokens N]
 
-Arms: `transformers.generate` on the same weights (float32), our plain decoding, and NEXTN with K = 1 to 5. Every round
-answers every prompt with every arm, in an order that rotates. Speed is tokens per second after the first token; ratios
-are paired per round and prompt. Texts of all arms are compared with plain decoding.
+Arms: `transformers.generate` on the same weights (float32), our plain decoding, and NEXTN with K = 1 to 5.
+Every round answers every prompt with every arm, in an order that rotates. Speed is tokens per second after the
+first token; ratios are paired per round and prompt. Texts of all arms are compared with plain decoding.
 """
 
 from __future__ import annotations
@@ -125,7 +125,8 @@ def main() -> None:
 
 
 def summarize(rows: list[dict[str, Any]], names: list[str]) -> dict[str, Any]:
-    """Per kind and arm: median speed, accept length, ratio to plain with its interval, and texts equal to plain's."""
+    """Per kind and arm: median speed, accept length, ratio to plain with its interval, and texts equal to
+    plain's."""
     figures: dict[str, Any] = {}
     for kind in dict.fromkeys(row["kind"] for row in rows):
         plain = [row for row in rows if row["kind"] == kind and row["arm"] == "plain"]

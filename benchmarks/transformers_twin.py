@@ -1,4 +1,5 @@
-"""The embedded checkpoint's target as a `transformers` model with the same weights, as real numbers in float32."""
+"""The embedded checkpoint's target as a `transformers` model with the same weights, as real numbers in
+float32."""
 
 from __future__ import annotations
 
@@ -6,12 +7,12 @@ import json
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import Qwen3_5MoeForCausalLM, Qwen3_5MoeTextConfig
 
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.kernels.dequantize.reference import dequantize_nvfp4
-from safetensors.torch import load_file
 
 TEXT_PREFIX = "model.language_model."
 

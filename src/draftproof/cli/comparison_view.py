@@ -64,7 +64,8 @@ class ComparisonView:
         self._console.print(Text(f"  {text}", style=QUIET))
 
     def comparison(self, comparison: Comparison) -> None:
-        """One prompt, its answer, and both arms' figures. Sampled answers only as figures: one text is enough."""
+        """One prompt, its answer, and both arms' figures. Sampled answers only as figures: one text is
+        enough."""
         prompt, speculative = comparison.prompt, comparison.speculative
         how = (
             "greedy"
@@ -103,7 +104,7 @@ class ComparisonView:
             )
         self._console.print()
         self._console.print(table)
-        legend = "plain and NEXTN in tokens/s of this run; AL: tokens per verify pass; @n: drafts accepted at position n"
+        legend = "tokens/s of this run; AL: tokens per verify pass; @n: drafts accepted at position n"
         self._console.print(Text(legend, style=QUIET))
         self._console.print()
 

@@ -38,10 +38,11 @@ def demo(
     temperature: Annotated[float, typer.Option(help="Of the second round; the first is greedy.")] = 0.8,
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON instead of the story.")] = False,
 ) -> int:
-    """The whole story on the embedded checkpoint: its head is declared, there, and works, and the text stays the same.
+    """The whole story on the embedded checkpoint: its head is declared, there, and works, and the text stays
+    the same.
 
-    Walks links 1 (config), 2 (weights) and 6 (function): answers prompts that the model never saw, without and with
-    NEXTN, greedily and sampled, and compares the texts token for token.
+    Walks links 1 (config), 2 (weights) and 6 (function): answers prompts that the model never saw, without
+    and with NEXTN, greedily and sampled, and compares the texts token for token.
     """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     checkpoint = open_checkpoint("tiny")

@@ -105,7 +105,8 @@ def _devices() -> Iterator[Check]:
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
-        detail = f"{properties.name}, SM{properties.major}{properties.minor}, {properties.total_memory / 2**30:.0f} GiB"
+        memory = f"{properties.total_memory / 2**30:.0f} GiB"
+        detail = f"{properties.name}, SM{properties.major}{properties.minor}, {memory}"
         yield Check("device", f"cuda:{index}", State.GOOD, detail)
 
 

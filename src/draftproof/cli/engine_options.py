@@ -1,4 +1,5 @@
-"""Options that every command with an engine has, spelled once. Names of vLLM and SGLang that mean the same work too."""
+"""Options that every command with an engine has, spelled once. Names of vLLM and SGLang that mean the same
+work too."""
 
 from __future__ import annotations
 

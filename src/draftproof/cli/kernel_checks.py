@@ -18,7 +18,8 @@ CPU = torch.device("cpu")
 TOLERANCE = 1e-4
 
 KernelCheck = tuple[str, Callable[[], str], Callable[[], str]]
-"""Name of the op, what was chosen and why, and the self-check, which returns what it saw or raises ArithmeticError."""
+"""Name of the op, what was chosen and why, and the self-check, which returns what it saw or raises
+ArithmeticError."""
 
 
 def _linear_choice() -> str:

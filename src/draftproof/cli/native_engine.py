@@ -67,7 +67,8 @@ class NativeEngine:
     def explain(
         self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated
     ) -> Difference:
-        """Compute the deciding logits twice, alone and within a block of rows, and compare the gap with rounding."""
+        """Compute the deciding logits twice, alone and within a block of rows, and compare the gap with
+        rounding."""
         pairs = zip(plain.token_ids, speculative.token_ids, strict=False)
         shorter = min(len(plain.token_ids), len(speculative.token_ids))
         index = next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)

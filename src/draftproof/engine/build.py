@@ -13,9 +13,9 @@ from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.engine import Engine
 from draftproof.errors import EnvironmentProblem, UsageError
+from draftproof.kernels.half_linear import fbgemm
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
-from draftproof.kernels.half_linear import fbgemm
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
@@ -25,7 +25,8 @@ from draftproof.speculation.drafter import Drafter, NoDrafter
 from draftproof.speculation.nextn import NextnDrafter
 
 DEFAULT_MAX_LENGTH = 32_768
-"""Context when the user names none and the checkpoint allows more: its state still fits beside the weights."""
+"""Context when the user names none and the checkpoint allows more: its state still fits beside the
+weights."""
 
 SMALL_MODEL_PARAMETERS = 30_000_000
 """Below it a second CPU thread costs more in waiting than it saves in work."""
@@ -56,7 +57,8 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     """Load a checkpoint and wire an engine.
 
     Raises:
-        UsageError: the drafter needs a head that the checkpoint does not have, or the context is too long for it.
+        UsageError: the drafter needs a head that the checkpoint does not have, or the context is too long
+            for it.
         AccountingError: the tensors are not what the config claims.
         EnvironmentProblem: the device is not there, or the files are not on this machine.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -103,8 +104,8 @@ class Engine:
         """Queue a request.
 
         Raises:
-            UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range, or it
-                needs more pages than there are.
+            UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range,
+                or it needs more pages than there are.
         """
         sequence = RunningSequence(request.request_id, request.prompt_ids, self._output_limit(request))
         parameters = request.parameters
@@ -201,7 +202,8 @@ class Engine:
         room = self.max_length - len(request.prompt_ids)
         if room < 1:
             raise UsageError(
-                f"the prompt has {len(request.prompt_ids)} tokens, but the context holds {self.max_length} with the output",
+                f"the prompt has {len(request.prompt_ids)} tokens, but the context holds {self.max_length} "
+                "with the output",
                 "Shorten the prompt or raise --max-length.",
             )
         wanted = request.parameters.max_tokens
@@ -282,7 +284,7 @@ class Engine:
             first_rows.append(begin)
             begin += window.count
         borders = [*first_rows, begin]
-        split = tuple(tuple(tokens[low:high]) for low, high in zip(borders, borders[1:], strict=False))
+        split = tuple(tuple(tokens[low:high]) for low, high in pairwise(borders))
         return _Sampled(logits, tuple(first_rows), split)
 
     def _accept(
@@ -325,10 +327,11 @@ class Engine:
         return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason)
 
     def _draft(self, runs: Sequence[_CommittedRun], hidden: Tensor) -> None:
-        """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole step.
+        """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole
+        step.
 
-        A request without speculation is not shown to the drafter: its part of the drafter's cache stays behind, and is
-        never read.
+        A request without speculation is not shown to the drafter: its part of the drafter's cache stays
+        behind, and is never read.
         """
         drafting = [run for run in runs if run.running.draft_tokens]
         if not drafting:

@@ -26,7 +26,8 @@ class Request:
         request_id: unique among the engine's requests.
         prompt_ids: at least one token.
         parameters: how to sample and when to stop.
-        draft_tokens: most drafts per window for this request; None for the engine's. 0 switches speculation off.
+        draft_tokens: most drafts per window for this request; None for the engine's. 0 switches speculation
+            off.
         watcher: finds stop strings; None without them.
     """
 

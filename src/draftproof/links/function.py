@@ -1,8 +1,9 @@
-"""Link 6, function: it runs, drafts are accepted at every position, and the text is the text without speculation.
+"""Link 6, function: it runs, drafts are accepted at every position, and the text is the text without
+speculation.
 
-The link compares answers of one engine with speculation off and on: same prompt, same temperature, same seed. Four
-failures look alike from outside (a slow server) and are told apart here: never drafted; drafted and never accepted;
-accepted at the first position only; accepted, but the text differs.
+The link compares answers of one engine with speculation off and on: same prompt, same temperature, same
+seed. Four failures look alike from outside (a slow server) and are told apart here: never drafted; drafted
+and never accepted; accepted at the first position only; accepted, but the text differs.
 """
 
 from __future__ import annotations

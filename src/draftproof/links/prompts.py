@@ -14,7 +14,8 @@ MAX_PROMPTS_BYTES = 1 << 20
 def shipped_prompts(checkpoint: Checkpoint) -> tuple[Prompt, ...]:
     """Prompts of the checkpoint's `prompts.json`; empty when it ships none.
 
-    The file holds {"prompts": [{"id", "kind", "text", "source"}, ...]}: texts that the model has not seen in training.
+    The file holds {"prompts": [{"id", "kind", "text", "source"}, ...]}: texts that the model has not seen in
+    training.
 
     Raises:
         CheckpointError: the file is there, but is not of that form.

@@ -119,7 +119,8 @@ class Difference:
     Attributes:
         index: first output token that differs.
         gap: by how much the plain arm's token beat the other one, in logits after temperature and noise.
-        noise: largest difference of the same logits computed in two ways (one row, and within a block of rows).
+        noise: largest difference of the same logits computed in two ways (one row, and within a block of
+            rows).
     """
 
     index: int

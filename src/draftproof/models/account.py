@@ -1,4 +1,5 @@
-"""Loading is accounting: every tensor is taken once or skipped with a reason; anything left over stops the start."""
+"""Loading is accounting: every tensor is taken once or skipped with a reason; anything left over stops the
+start."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ class TensorAccount:
             )
             raise AccountingError(
                 f"{len(left)} tensors of the checkpoint have no place in the model: {shown}",
-                "Run `draftproof verify` on the checkpoint; the config or the tensor names are not what they claim.",
+                "Run `draftproof verify` on it; the config or the tensor names are not what they claim.",
             )
         self._files.clear()
         return LoadReport(len(self._taken), tuple(Counter(self._skipped.values()).most_common()))

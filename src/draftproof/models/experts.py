@@ -56,8 +56,8 @@ def _fused_experts(
 def _separate_experts(
     account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec, target: LoadTarget
 ) -> Experts:
-    """Gate and up keep their own global scales: they differ in real checkpoints, and one scale for both halves is a
-    known way to garbage."""
+    """Gate and up keep their own global scales: they differ in real checkpoints, and one scale for both
+    halves is a known way to garbage."""
     mlps = [
         load_mlp(account, f"{prefix}{expert}.", hidden, spec.intermediate_size, target)
         for expert in range(spec.num_experts)

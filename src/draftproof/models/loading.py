@@ -188,7 +188,8 @@ class _Builder:
         return join(members, self._target)
 
     def _fused_inputs(self, prefix: str, spec: GatedDeltaNetSpec) -> Linear:
-        """Qwen3-Next: rows lie per key head as [q, k, v, z] and [b, a]; put them in the order of `_inputs`."""
+        """Qwen3-Next: rows lie per key head as [q, k, v, z] and [b, a]; put them in the order of
+        `_inputs`."""
         hidden = self._spec.hidden_size
         dense = replace(self._target, storage=WeightStorage.DENSE)
         per_head = spec.num_value_heads // spec.num_key_heads

@@ -1,7 +1,7 @@
 """The multi-token-prediction head of Qwen3.5 and Qwen3-Next.
 
-Slot p takes the embedding of token p + 1 and the target's hidden state of position p *after the target's final norm*,
-and predicts token p + 2. In a chain the head's own normed output stands in for the hidden state.
+Slot p takes the embedding of token p + 1 and the target's hidden state of position p *after the target's
+final norm*, and predicts token p + 2. In a chain the head's own normed output stands in for the hidden state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from draftproof.models.qwen3_5 import Qwen35Model
 
 @dataclass(frozen=True)
 class MtpHead:
-    """fc over [normed embedding, normed hidden], full-attention layers, norm; embedding and lm_head are the target's.
+    """fc over [normed embedding, normed hidden], full-attention layers, norm; embedding and lm_head are the
+    target's.
 
     Attributes:
         target: whose embedding, lm_head and rotary tables are used (the same storage, not copies).
@@ -45,7 +46,8 @@ class MtpHead:
 
         Args:
             next_token_ids: [batch, rows] the token after each slot's position.
-            hidden: [batch, rows, hidden] of each slot's position, after the target's final norm (or the head's).
+            hidden: [batch, rows, hidden] of each slot's position, after the target's final norm (or the
+                head's).
             rows: positions and pages of the slots.
             caches: the head's own keys and values, one per layer.
 

@@ -68,8 +68,8 @@ class Matrix:
 
     Attributes:
         values: [out, in] float32.
-        scale: [out] float32; None for ones. Kept apart because the values of a quantised matrix are short binary
-            numbers, and their product with a scale is not.
+        scale: [out] float32; None for ones. Kept apart because the values of a quantised matrix are short
+            binary numbers, and their product with a scale is not.
         bias: [out] or None.
     """
 
@@ -215,7 +215,8 @@ def _side_by_side(parts: Sequence[tuple[Tensor | None, Tensor, float]]) -> Tenso
 
 
 def _block_size(size: int, blocks: int) -> int:
-    """Width of a block: 128 in released checkpoints; smaller powers of two when 128 does not give this count."""
+    """Width of a block: 128 in released checkpoints; smaller powers of two when 128 does not give this
+    count."""
     for width in (128, 64, 32, 16):
         if -(-size // width) == blocks:
             return width

@@ -1,7 +1,8 @@
-"""Decides what the next step computes, in integers only: admission by pages and slots, prompts in chunks, decode together.
+"""Decides what the next step computes, in integers only: admission by pages and slots, prompts in chunks,
+decode together.
 
-Pages for the whole life of a sequence are reserved when it is admitted, so a running sequence never waits for memory.
-Prompt chunks and decode steps alternate while both are wanted.
+Pages for the whole life of a sequence are reserved when it is admitted, so a running sequence never waits
+for memory. Prompt chunks and decode steps alternate while both are wanted.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Scheduler:
         draft_slack: positions past a sequence's end that drafts may write.
     """
 
-    def __init__(self, pages: PageAllocator, slots: SlotAllocator, prompt_chunk: int, draft_slack: int) -> None:
+    def __init__(
+        self, pages: PageAllocator, slots: SlotAllocator, prompt_chunk: int, draft_slack: int
+    ) -> None:
         self._pages = pages
         self._slots = slots
         self._prompt_chunk = prompt_chunk
@@ -109,7 +112,8 @@ class Scheduler:
         """Pages and slots are whole; with nothing running, all of them are free."""
         self._pages.check_integrity()
         self._slots.check_integrity()
-        if not self._running and (self._pages.free != self._pages.capacity or self._slots.free != self._slots.num_slots):
+        all_free = self._pages.free == self._pages.capacity and self._slots.free == self._slots.num_slots
+        if not self._running and not all_free:
             raise ValueError("pages or slots leaked")
 
     def _pages_of(self, sequence: Sequence) -> int:

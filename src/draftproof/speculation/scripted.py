@@ -1,4 +1,5 @@
-"""Drafters that follow a script: acceptance becomes a matter of choice, so that every path of a step can be tested.
+"""Drafters that follow a script: acceptance becomes a matter of choice, so that every path of a step can be
+tested.
 
 A script sees a sequence and how many drafts it may make, and returns the drafts.
 """
@@ -58,7 +59,8 @@ def empty(sequence: Sequence, wanted: int) -> Tokens[int]:
 def pattern(
     references: Mapping[str, Tokens[int]], vocabulary_size: int, accepted_counts: Tokens[int | None]
 ) -> Script:
-    """In turn, per request: that many right drafts followed by wrong ones up to the limit; None for no draft at all."""
+    """In turn, per request: that many right drafts followed by wrong ones up to the limit; None for no draft
+    at all."""
     right = oracle(references)
     wrong = anti(references, vocabulary_size)
     turns = {request_id: cycle(accepted_counts) for request_id in references}
