@@ -34,11 +34,11 @@ class Family:
         related_fields: other fields that say something about the head, for the report.
         count_when_silent: layers of the head in released checkpoints whose config says nothing; 0: no head.
         head: what the tensors are.
-        prefixes: where the head's tensors lie. `{layer}` is num_hidden_layers + i, `{i}` is i.
-        required: tensors without which there is no head, relative to the prefix with a layer number, or
-            whole names when they begin with `=`. A name ends where a module may be quantised (no `.weight`).
+        prefixes: where the head's tensors lie. `{trunk}` is the prefix of the trunk's layers on disk,
+            `{layer}` is num_hidden_layers + i, `{i}` is i, the number of the head's layer.
+        required: modules (no `.weight`) without which there is no head, relative to the prefix with a layer
+            number, or whole names when they begin with `=`.
         block: sub-prefix of the decoder block inside a head layer ("" or "transformer.").
-        trunk: prefix of the trunk's layers, to compare the head's block with.
         notes: what is unusual.
     """
 
@@ -54,7 +54,6 @@ class Family:
     count_when_silent: int = 0
     head: HeadKind = HeadKind.MTP
     block: str = ""
-    trunk: str = "model.layers."
     notes: str = ""
 
 
@@ -73,7 +72,6 @@ QWEN3_5 = Family(
     _NESTED,
     ("mtp.layers.{i}.", "mtp."),
     _QWEN_HEAD,
-    trunk="model.language_model.layers.",
     notes="15 tensors dense, 17+3E with experts one by one, 19 with fused experts",
 )
 QWEN3_NEXT = Family(
@@ -98,7 +96,6 @@ FAMILIES = (
         _NESTED,
         ("mtp.layers.{i}.", "mtp."),
         ("=mtp.fc_embedding", "=mtp.fc_hidden", "=mtp.pre_fc_norm_hidden"),
-        trunk="model.language_model.layers.",
         notes="two projections instead of mtp.fc, no mtp.norm",
     ),
     QWEN3_NEXT,
@@ -111,7 +108,6 @@ FAMILIES = (
         ("mtp.layers.{i}.", "mtp."),
         _QWEN_HEAD,
         related_fields=("mtp_num_experts", "mtp_num_experts_per_tok"),
-        trunk="model.language_model.layers.",
         notes="the head may have another number of experts than the trunk",
     ),
     Family(
@@ -120,7 +116,7 @@ FAMILIES = (
         ("deepseek_v3", "deepseek_v32"),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         (*_DEEPSEEK_HEAD, "embed_tokens", "shared_head.head"),
         notes="the head is the layer after the last one, in block FP8",
     ),
@@ -149,7 +145,7 @@ FAMILIES = (
         ("glm4_moe",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         _DEEPSEEK_HEAD,
         notes="4.7 ships the head in mtp.safetensors",
     ),
@@ -159,7 +155,7 @@ FAMILIES = (
         ("glm4_moe_lite",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         _DEEPSEEK_HEAD,
     ),
     Family(
@@ -168,7 +164,7 @@ FAMILIES = (
         ("glm_moe_dsa",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         _DEEPSEEK_HEAD,
         notes="community NVFP4 exports dropped the head",
     ),
@@ -178,9 +174,8 @@ FAMILIES = (
         ("glm5_next",),
         _NEXTN,
         _NESTED,
-        ("model.language_model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         _DEEPSEEK_HEAD,
-        trunk="model.language_model.layers.",
         notes="quantisers never instantiate the head's layer",
     ),
     Family(
@@ -189,9 +184,8 @@ FAMILIES = (
         ("glm_ocr",),
         _NEXTN,
         _NESTED,
-        ("model.language_model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         _DEEPSEEK_HEAD,
-        trunk="model.language_model.layers.",
     ),
     Family(
         "mimo",
@@ -227,7 +221,7 @@ FAMILIES = (
         ("step3p5", "step3p7"),
         _NEXTN,
         _NESTED,
-        ("model.layers.{layer}.", "model.language_model.layers.{layer}."),
+        ("{trunk}{layer}.",),
         ("enorm", "hnorm", "eh_proj", "shared_head.output"),
         block="transformer.",
         notes="3 layers, each with an output head of its own; layer_types has 3 entries more than the trunk",
@@ -241,7 +235,6 @@ FAMILIES = (
         ("mtp.layers.{i}.", "mtp."),
         ("=mtp.layers.0.enorm", "=mtp.layers.0.hnorm", "=mtp.layers.0.eh_proj"),
         related_fields=("mtp_hybrid_override_pattern", "mtp_layers_block_type"),
-        trunk="backbone.layers.",
         notes="a pattern such as '*E' splits one layer into sublayers mtp.layers.0 and mtp.layers.1",
     ),
     Family(
@@ -260,7 +253,7 @@ FAMILIES = (
         ("bailing_hybrid",),
         _NEXTN,
         _NESTED,
-        ("model.layers.{layer}.", "model.language_model.layers.{layer}."),
+        ("{trunk}{layer}.",),
         ("enorm", "hnorm", "eh_proj"),
         notes="attention is named attention.dense",
     ),
@@ -270,7 +263,7 @@ FAMILIES = (
         ("hy_v3",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         ("enorm", "hnorm", "eh_proj", "final_layernorm"),
     ),
     Family(
@@ -291,9 +284,8 @@ FAMILIES = (
         ("kimi_k3",),
         _NEXTN,
         _NESTED,
-        ("language_model.model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         ("enorm", "hnorm", "eh_proj"),
-        trunk="language_model.model.layers.",
     ),
     Family(
         "minimax_m2",
@@ -301,7 +293,7 @@ FAMILIES = (
         ("minimax_m2",),
         ("num_mtp_modules", *_NEXTN),
         _TOP,
-        ("model.mtp.layers.{i}.", "model.mtp.", "mtp.", "model.layers.{layer}."),
+        ("model.mtp.layers.{i}.", "model.mtp.", "mtp.", "{trunk}{layer}."),
         switch_field="use_mtp",
         related_fields=("mtp_transformer_layers",),
         notes="declares 3 modules; released checkpoints ship none",
@@ -312,7 +304,7 @@ FAMILIES = (
         ("minimax_m3_vl",),
         ("num_nextn_predict_layers", "num_mtp_modules"),
         _NESTED,
-        ("model.mtp.layers.{i}.", "model.mtp.", "model.layers.{layer}."),
+        ("model.mtp.layers.{i}.", "model.mtp.", "{trunk}{layer}."),
         related_fields=("num_mtp_modules",),
         notes="num_mtp_modules is 7 beside num_nextn_predict_layers 1",
     ),
@@ -322,7 +314,7 @@ FAMILIES = (
         ("pangu_ultra_moe",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.",),
+        ("{trunk}{layer}.",),
         ("enorm", "hnorm", "eh_proj"),
     ),
     Family(
@@ -331,7 +323,7 @@ FAMILIES = (
         ("dots3_note",),
         _NEXTN,
         _TOP,
-        ("model.layers.{layer}.", "model.mtp."),
+        ("{trunk}{layer}.", "model.mtp."),
         ("=model.mtp.embed_tokens",),
         related_fields=("mtp_layer_types",),
         notes="mtp_layer_types must have one entry a layer of the head",
@@ -373,7 +365,6 @@ FAMILIES = (
         _TOP,
         ("blk.{layer}.nextn.", "blk.{layer}."),
         ("nextn.eh_proj", "nextn.enorm", "nextn.hnorm", "nextn.shared_head_norm"),
-        trunk="blk.",
         notes="declared in GGUF metadata, which draftproof does not read",
     ),
 )
