@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftproof.kernels.experts.reference import DENSE_ROW_LIMIT, ExpertWeights, routed_experts
-from draftproof.layers.linear import DenseLinear, Fp8ScaledLinear, join_outputs
-from draftproof.layers.moe import DenseExperts, ExpertsOfLinears, Nvfp4Experts, PackedMatrices
+from draftproof.kernels.experts.reference import ALL_ROWS_LIMIT, Experts, routed_experts
+from draftproof.layers.linear import DenseLinear, Fp8ScaledLinear, Nvfp4Linear, ParallelLinear
 from tools.quantization import decode_nvfp4, encode_fp8_channel, encode_nvfp4
 
 EXPERTS, PER_TOKEN, HIDDEN, INNER = 7, 3, 32, 48
@@ -24,8 +23,11 @@ class Matrices:
         self.up = torch.randn(EXPERTS, INNER, HIDDEN, generator=generator) * HIDDEN**-0.5 * 20
         self.down = torch.randn(EXPERTS, HIDDEN, INNER, generator=generator) * INNER**-0.5
 
-    def dense(self) -> DenseExperts:
-        return DenseExperts(torch.cat((self.gate, self.up), 1), self.down)
+    def dense(self) -> Experts:
+        return Experts(
+            tuple(DenseLinear(torch.cat(pair)) for pair in zip(self.gate, self.up, strict=True)),
+            tuple(DenseLinear(matrix) for matrix in self.down),
+        )
 
 
 def routing_of(rows: int, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -48,7 +50,7 @@ def row_by_row(hidden: Tensor, chosen: Tensor, routing: Tensor, weights: Matrice
     return torch.stack(outputs).float()
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, DENSE_ROW_LIMIT, DENSE_ROW_LIMIT + 1, 40])
+@pytest.mark.parametrize("rows", [1, 2, 5, ALL_ROWS_LIMIT, ALL_ROWS_LIMIT + 1, 40])
 def test_each_row_gets_its_own_experts(rows: int) -> None:
     weights = Matrices()
     hidden, chosen, routing = routing_of(rows)
@@ -56,7 +58,7 @@ def test_each_row_gets_its_own_experts(rows: int) -> None:
     torch.testing.assert_close(output, row_by_row(hidden, chosen, routing, weights), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("rows", [3, DENSE_ROW_LIMIT + 5])
+@pytest.mark.parametrize("rows", [3, ALL_ROWS_LIMIT + 5])
 def test_experts_that_nobody_chose_are_not_touched(rows: int) -> None:
     weights = Matrices()
     hidden, _, routing = routing_of(rows)
@@ -68,7 +70,7 @@ def test_experts_that_nobody_chose_are_not_touched(rows: int) -> None:
     assert torch.isfinite(output).all()
 
 
-@pytest.mark.parametrize("rows", [1, 4, DENSE_ROW_LIMIT + 4])
+@pytest.mark.parametrize("rows", [1, 4, ALL_ROWS_LIMIT + 4])
 def test_a_row_does_not_depend_on_its_neighbours(rows: int) -> None:
     weights = Matrices()
     hidden, chosen, routing = routing_of(rows)
@@ -79,37 +81,32 @@ def test_a_row_does_not_depend_on_its_neighbours(rows: int) -> None:
         torch.testing.assert_close(together[part], alone, atol=1e-4, rtol=1e-4)
 
 
-def packed_experts(weights: Matrices) -> tuple[ExpertWeights, Matrices]:
+def packed_experts(weights: Matrices) -> tuple[Experts, Matrices]:
     """The weights in NVFP4 with one global scale per matrix, and what those stand for."""
     real = Matrices()
-    stacks = []
+    kept: dict[str, list[Nvfp4Linear]] = {}
     for name in ("gate", "up", "down"):
         encoded = [encode_nvfp4(matrix) for matrix in getattr(weights, name)]
         setattr(real, name, torch.stack([decode_nvfp4(matrix) for matrix in encoded]))
-        stacks.append(
-            PackedMatrices(
-                torch.stack([matrix.packed for matrix in encoded]),
-                torch.stack([matrix.block_scale for matrix in encoded]),
-                torch.stack([matrix.global_scale for matrix in encoded]),
-            )
-        )
-    return Nvfp4Experts(*stacks, torch.float32), real
+        kept[name] = [Nvfp4Linear(*matrix) for matrix in encoded]
+    gate_up = tuple(ParallelLinear(pair) for pair in zip(kept["gate"], kept["up"], strict=True))
+    return Experts(gate_up, tuple(kept["down"])), real
 
 
-def fp8_experts(weights: Matrices) -> tuple[ExpertWeights, Matrices]:
+def fp8_experts(weights: Matrices) -> tuple[Experts, Matrices]:
     """Up projections in FP8, the others plain: storage may differ between matrices."""
     real = Matrices()
     encoded = [encode_fp8_channel(matrix) for matrix in weights.up]
     real.up = torch.stack([matrix.weight.float() * matrix.scale for matrix in encoded])
     gate_up = tuple(
-        join_outputs([DenseLinear(gate), Fp8ScaledLinear(up.weight, up.scale, torch.float32)])
+        ParallelLinear([DenseLinear(gate), Fp8ScaledLinear(up.weight, up.scale)])
         for gate, up in zip(weights.gate, encoded, strict=True)
     )
-    return ExpertsOfLinears(gate_up, tuple(DenseLinear(matrix) for matrix in weights.down)), real
+    return Experts(gate_up, tuple(DenseLinear(matrix) for matrix in weights.down)), real
 
 
 @pytest.mark.parametrize("storage", [packed_experts, fp8_experts])
-@pytest.mark.parametrize("rows", [3, DENSE_ROW_LIMIT + 4])
+@pytest.mark.parametrize("rows", [3, ALL_ROWS_LIMIT + 4])
 def test_kept_quantised_they_equal_their_real_numbers(storage, rows: int) -> None:
     experts, real = storage(Matrices())
     hidden, chosen, routing = routing_of(rows)
