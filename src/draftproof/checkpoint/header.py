@@ -22,6 +22,14 @@ MAX_NAME_LENGTH = 1024
 MAX_ELEMENTS = 2**48
 
 _LIMITS = JsonLimits(values=12_000_000, depth=2)
+# What is found under such names instead; each would be an absurd length.
+_OTHER_FILES = (
+    (b"version ", "a Git LFS pointer (run `git lfs pull`)"),
+    (b"<!DOCTYP", "a web page"),
+    (b"<html", "a web page"),
+    (b"PK\x03\x04", "a zip archive (PyTorch weights)"),
+    (b"GGUF", "a GGUF file"),
+)
 _LENGTH_BYTES = 8
 
 BITS_PER_ELEMENT: Mapping[str, int] = {
@@ -149,6 +157,9 @@ def _header_length(file: str, beginning: bytes, size: int) -> int:
     if size < _LENGTH_BYTES + 2:
         raise _broken(file, f"{size} bytes are too few for a header")
     (length,) = struct.unpack("<Q", beginning[:_LENGTH_BYTES])
+    for start, kind in _OTHER_FILES:
+        if beginning.startswith(start):
+            raise _broken(file, f"this is {kind}, no safetensors file")
     if length > MAX_HEADER_BYTES:
         raise _broken(file, f"the header claims {length} bytes, the format allows {MAX_HEADER_BYTES}")
     if _LENGTH_BYTES + length > size:

@@ -50,7 +50,7 @@ def missing_of_series(names: Sequence[str]) -> list[Finding]:
             continue
         for number in sorted(set(range(1, int(total) + 1)) - numbers):
             file = f"{stem}-{number:0{len(total)}d}-of-{total}.safetensors"
-            message = f"{file} is not there, and no index says that {int(total)} files are too many"
+            message = f"{file} is not there, and the numbering of the others promises {int(total)} files"
             findings.append(Finding(FindingKind.MISSING_SHARD, file, message))
     return findings
 
