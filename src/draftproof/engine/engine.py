@@ -105,16 +105,11 @@ class Engine:
 
         Raises:
             UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range,
-                or it needs more pages than there are.
+                its draft limit is negative, or it needs more pages than there are.
         """
         sequence = RunningSequence(request.request_id, request.prompt_ids, self._output_limit(request))
         parameters = request.parameters
         end_ids = () if parameters.ignore_eos else self.model.spec.end_token_ids
-        limit = (
-            self._draft_tokens
-            if request.draft_tokens is None
-            else min(request.draft_tokens, self._draft_tokens)
-        )
         running = _Running(
             request=request,
             sequence=sequence,
@@ -124,7 +119,7 @@ class Engine:
             end=OutputEnd(
                 frozenset((*end_ids, *parameters.stop_token_ids)), sequence.max_tokens, parameters.min_tokens
             ),
-            draft_tokens=max(limit, 0),
+            draft_tokens=self._draft_limit(request),
         )
         self._scheduler.add(sequence)
         self._running[request.request_id] = running
@@ -155,10 +150,19 @@ class Engine:
         return self._decode_step(step) if isinstance(step, DecodeStep) else ()
 
     def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
-        """Run requests to their end; completions in the order of the requests."""
-        order = []
+        """Run requests to their end; completions in the order of the requests.
+
+        Raises:
+            UsageError: one of them is refused, see `add`; none of them stays queued.
+        """
+        order: list[str] = []
         for request in requests:
-            self.add(request)
+            try:
+                self.add(request)
+            except UsageError:
+                for request_id in order:
+                    self.abort(request_id)
+                raise
             order.append(request.request_id)
         running = {request_id: self._running[request_id] for request_id in order}
         tokens: dict[str, list[int]] = {request_id: [] for request_id in running}
@@ -182,6 +186,16 @@ class Engine:
     def acceptance_of(self, request_id: str) -> AcceptanceCounts:
         """What happened to a running request's drafts so far."""
         return self._running[request_id].acceptance
+
+    def _draft_limit(self, request: Request) -> int:
+        """Most drafts per window for this request."""
+        if request.draft_tokens is None:
+            return self._draft_tokens
+        if request.draft_tokens < 0:
+            raise UsageError(
+                f"draft_tokens is {request.draft_tokens}; allowed: 0 (no speculation) or a positive number"
+            )
+        return min(request.draft_tokens, self._draft_tokens)
 
     def _output_limit(self, request: Request) -> int:
         """Most tokens this request may generate, after checking that it may run at all."""

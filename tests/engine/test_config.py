@@ -1,0 +1,33 @@
+"""Engine configs: what they refuse, and how they say it."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.engine.config import MAX_DRAFT_TOKENS, DrafterName, EngineConfig
+from draftproof.errors import UsageError
+
+
+@pytest.mark.parametrize("draft_tokens", [0, -1, MAX_DRAFT_TOKENS + 1, 10**9])
+def test_k_is_at_least_one_and_has_a_limit(draft_tokens: int) -> None:
+    with pytest.raises(
+        UsageError, match=f"must be from 1 to {MAX_DRAFT_TOKENS}, not {draft_tokens}.*drafter 'none'"
+    ):
+        EngineConfig(draft_tokens=draft_tokens)
+
+
+@pytest.mark.parametrize("field", ["max_sequences", "page_size", "prompt_chunk", "max_length"])
+@pytest.mark.parametrize("value", [0, -3])
+def test_sizes_are_positive(field: str, value: int) -> None:
+    with pytest.raises(UsageError, match=f"{field} must be at least . ?not {value}".replace(" ?", ", ")):
+        EngineConfig(**{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("draft_tokens", [1, 3, MAX_DRAFT_TOKENS])
+def test_a_window_is_the_last_token_and_the_drafts(draft_tokens: int) -> None:
+    assert EngineConfig(draft_tokens=draft_tokens).window_rows == draft_tokens + 1
+
+
+def test_without_a_drafter_there_are_no_drafts() -> None:
+    assert EngineConfig(drafter=DrafterName.NONE, draft_tokens=0).window_rows == 1
+    assert EngineConfig(drafter=DrafterName.NONE, draft_tokens=5).window_rows == 1
