@@ -162,7 +162,8 @@ class LocalSource:
         return status.st_size
 
     def _inside(self, path: Path) -> Path:
-        target = path.resolve()
+        # Path.resolve raises RuntimeError for a loop of links before Python 3.13.
+        target = Path(os.path.realpath(path))
         if not any(target.is_relative_to(root) for root in self._roots):
             raise CheckpointError(f"it is a link that leaves the folder (to {target})")
         return target
