@@ -78,6 +78,11 @@ def test_a_spread_reaches_from_the_first_to_the_last_in_natural_order():
     assert spread(["b.2", "a.10"], 4) == ["b.2", "a.10"]
 
 
+def test_a_spread_of_one_is_from_the_middle():
+    assert spread(["l.0", "l.1", "l.2"], 1) == ["l.1"]
+    assert spread(["l.0"], 0) == []
+
+
 def test_every_kind_is_in_the_sample():
     names = [f"layers.{n}.{leaf}" for n in range(9) for leaf in ("up", "down")]
     assert len(sample_of_kinds(names, 2)) == 4

@@ -51,24 +51,26 @@ class Note:
         severity: WARN when something may go wrong elsewhere because of it.
         text: one or two sentences; names the thing.
         where: places it was seen.
+        command: a shell command that shows it; empty when the claim's own does.
     """
 
     severity: Severity
     text: str
     where: tuple[Location, ...] = ()
+    command: str = ""
 
     def __post_init__(self) -> None:
-        _make_printable(self, "text")
+        _make_printable(self, "text", "command")
 
 
-def information(text: str, *where: Location) -> Note:
+def information(text: str, *where: Location, command: str = "") -> Note:
     """A note that informs."""
-    return Note(Severity.INFO, text, where)
+    return Note(Severity.INFO, text, where, command)
 
 
-def warning(text: str, *where: Location) -> Note:
+def warning(text: str, *where: Location, command: str = "") -> Note:
     """A note that warns."""
-    return Note(Severity.WARN, text, where)
+    return Note(Severity.WARN, text, where, command)
 
 
 @dataclass(frozen=True)

@@ -53,11 +53,17 @@ class NoteModel(_Model):
     severity: Literal["info", "warn"]
     text: str
     where: tuple[LocationModel, ...] = ()
+    command: str | None = None
 
     @classmethod
     def of(cls, note: Note) -> NoteModel:
         """From evidence."""
-        return cls(severity=note.severity.value, text=note.text, where=_places(note.where))
+        return cls(
+            severity=note.severity.value,
+            text=note.text,
+            where=_places(note.where),
+            command=note.command or None,
+        )
 
 
 class ItemModel(_Model):

@@ -72,7 +72,7 @@ def _item(item: EvidenceItem) -> Iterator[str]:
         yield f"- where: {places}" + (f", and {rest} more" if rest > 0 else "")
     for note in item.notes:
         label = "**WARN**" if note.severity is Severity.WARN else "note"
-        yield f"- {label}: {_escape(note.text)}"
+        yield f"- {label}: {_escape(note.text)}" + (f" See {_code(note.command)}" if note.command else "")
     if item.command:
         yield ""
         yield "```sh"

@@ -71,11 +71,9 @@ def _render_item(console: Console, item: EvidenceItem) -> None:
         console.print(_indented(Text(item.observed, style=_QUIET), 4))
     else:
         console.print(_indented(_details(item), 4))
-        _render_command(console, item.command)
+        _render_command(console, item.command, 4)
     for note in item.notes:
-        _render_note(console, note)
-    if item.verdict is Verdict.PROVEN and item.warnings:
-        _render_command(console, item.command)
+        _render_note(console, note, item)
 
 
 def _details(item: EvidenceItem) -> Table:
@@ -91,19 +89,21 @@ def _details(item: EvidenceItem) -> Table:
     return table
 
 
-def _render_note(console: Console, note: Note) -> None:
+def _render_note(console: Console, note: Note, item: EvidenceItem) -> None:
     warns = note.severity.value == "warn"
     label = ("! WARN ", _WARNING_STYLE) if warns else ("i ", _QUIET)
     text = Text.assemble(label, Text(note.text, style="" if warns else _QUIET))
     console.print(_hanging(text, indent=4))
     if warns and note.where:
         console.print(_indented(Text(f"at {_places(note.where)}", style=_QUIET), 6))
+    if warns and (note.command or item.verdict is Verdict.PROVEN):
+        _render_command(console, note.command or item.command, 6)
 
 
-def _render_command(console: Console, command: str) -> None:
+def _render_command(console: Console, command: str, indent: int) -> None:
     # A command is copied into a shell: it is never broken into lines or boxed.
     if command:
-        console.print(Text(f"    see: {command}", style=_QUIET), soft_wrap=True)
+        console.print(Text(f"{' ' * indent}see: {command}", style=_QUIET), soft_wrap=True)
 
 
 def _render_limits(console: Console, chain: ChainReport) -> None:

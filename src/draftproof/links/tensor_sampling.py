@@ -12,10 +12,6 @@ from typing import NamedTuple
 
 from draftproof.checkpoint.header import TensorEntry
 
-RUNS = 8
-"""Runs of neighbouring rows that a sampled tensor is read in, from its first row to its last."""
-MEMBERS = 4
-"""Modules read of every kind (`layers.#.mlp.experts.#.up_proj`), from the first layer to the last."""
 LARGEST_ROW = 64 * 2**20
 """A row of more bytes is not read: no real matrix has one."""
 
@@ -49,12 +45,13 @@ def matrix_form(entry: TensorEntry) -> MatrixForm:
     return MatrixForm(rows, entry.nbytes // rows)
 
 
-def chosen_runs(form: MatrixForm, budget: int | None) -> tuple[RowRun, ...]:
+def chosen_runs(form: MatrixForm, budget: int | None, most_runs: int = 8) -> tuple[RowRun, ...]:
     """The rows to read.
 
     Args:
         form: of the tensor.
         budget: bytes to stay at, or below where rows are short enough; None reads all rows.
+        most_runs: runs that a sampled tensor is read in, from its first row to its last.
 
     Returns:
         runs in order, none of them overlapping; nothing for an empty tensor or absurdly long rows.
@@ -64,7 +61,7 @@ def chosen_runs(form: MatrixForm, budget: int | None) -> tuple[RowRun, ...]:
         return ()
     if budget is None or rows * row_bytes <= budget:
         return (RowRun(0, rows),)
-    runs = min(RUNS, max(1, budget // row_bytes), rows)
+    runs = min(most_runs, max(1, budget // row_bytes), rows)
     count = max(1, budget // runs // row_bytes)
     if runs == 1:
         return (RowRun((rows - count) // 2, count),)
@@ -83,16 +80,18 @@ def kind_of(module: str) -> str:
     return _NUMBER.sub("#", module)
 
 
-def spread(names: Sequence[str], members: int = MEMBERS) -> list[str]:
+def spread(names: Sequence[str], members: int) -> list[str]:
     """Up to `members` of the names, in natural order, from the first to the last."""
     ordered = sorted(names, key=_natural)
+    if members < 2:
+        return ordered[len(ordered) // 2 :][:members]
     if len(ordered) <= members:
         return ordered
     return [ordered[number * (len(ordered) - 1) // (members - 1)] for number in range(members)]
 
 
-def sample_of_kinds(modules: Iterable[str], members: int = MEMBERS) -> list[str]:
-    """A few modules of every kind."""
+def sample_of_kinds(modules: Iterable[str], members: int) -> list[str]:
+    """A few modules of every kind (`layers.#.mlp.experts.#.up_proj`)."""
     kinds: dict[str, list[str]] = {}
     for module in modules:
         kinds.setdefault(kind_of(module), []).append(module)

@@ -55,13 +55,16 @@ class ModuleValues:
     complete: bool = False
 
 
-def read_module(source: Source, stored: ModulePrecision, budget: int | None) -> ModuleValues | None:
+def read_module(
+    source: Source, stored: ModulePrecision, budget: int | None, most_runs: int = 8
+) -> ModuleValues | None:
     """Reads a module's weight and scales, or a sample of their rows.
 
     Args:
         source: the checkpoint's files.
         stored: the module, with a weight.
         budget: bytes of the weight to stay near; None reads everything.
+        most_runs: runs of rows that a sampled weight is read in.
 
     Returns:
         None when the module has no weight, or one in a dtype that is not known here.
@@ -72,7 +75,7 @@ def read_module(source: Source, stored: ModulePrecision, budget: int | None) -> 
     if stored.weight is None:
         return None
     form = matrix_form(stored.weight)
-    runs = chosen_runs(form, budget)
+    runs = chosen_runs(form, budget, most_runs)
     scales = _Scales(source, stored, form.rows)
     parts: list[ValueStatistics] = []
     bytes_read = 0
