@@ -23,11 +23,12 @@ def rotary_spec(text: ConfigReader, head_dim: int, max_position: int) -> RotaryS
     """
     parameters = text.optional_section("rope_parameters")
     scaling = parameters or text.optional_section("rope_scaling")
-    theta = _first_number((parameters, text), "rope_theta", DEFAULT_THETA, 1.0, 1e15)
-    partial = _first_number((parameters, text), "partial_rotary_factor", DEFAULT_PARTIAL_FACTOR, 0.0, 1.0)
+    theta = _holder((parameters, text), "rope_theta").number("rope_theta", 1.0, 1e15, DEFAULT_THETA)
+    holder = _holder((parameters, text), "partial_rotary_factor")
+    partial = holder.number("partial_rotary_factor", 0.0, 1.0, DEFAULT_PARTIAL_FACTOR)
     dimensions = int(head_dim * partial)
     if dimensions < 2 or dimensions % 2:
-        raise text.refuse(
+        raise holder.refuse(
             "partial_rotary_factor", f"{partial:g} of {head_dim} dimensions is no even number to rotate"
         )
     if scaling is None:
@@ -59,10 +60,6 @@ def rotary_spec(text: ConfigReader, head_dim: int, max_position: int) -> RotaryS
     )
 
 
-def _first_number(
-    readers: tuple[ConfigReader | None, ...], key: str, default: float, minimum: float, maximum: float
-) -> float:
-    for reader in readers:
-        if reader is not None and reader.has(key):
-            return reader.number(key, minimum, maximum)
-    return default
+def _holder(readers: tuple[ConfigReader | None, ConfigReader], key: str) -> ConfigReader:
+    """The first object that has the field, else the last."""
+    return next((reader for reader in readers if reader is not None and reader.has(key)), readers[1])
