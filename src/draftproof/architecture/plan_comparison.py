@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from draftproof.architecture.tensor_plan import ModelPart, PlannedTensor, TensorGroup, TensorPlan
 from draftproof.checkpoint.header import TensorEntry
+from draftproof.checkpoint.paused_collection import paused_collection
 from draftproof.checkpoint.precision import (
     COMPANION_LEAVES,
     WEIGHT_LEAVES,
@@ -78,6 +79,7 @@ class PlanComparison:
         )
 
 
+@paused_collection()
 def compare(plan: TensorPlan, tensors: Mapping[str, TensorEntry]) -> PlanComparison:
     """Compares a plan with the tensors that a load reads; a few seconds for 400,000 of them.
 

@@ -18,11 +18,11 @@ class JsonLimits:
 
     Attributes:
         values: containers and commas, an upper bound of the number of values.
-        depth: containers inside containers.
+        depth: containers inside containers; None when the caller checks every value itself.
     """
 
     values: int
-    depth: int
+    depth: int | None
 
 
 def parse_object(data: bytes, limits: JsonLimits) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def parse_object(data: bytes, limits: JsonLimits) -> dict[str, Any]:
             text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
     except RecursionError as error:
-        raise JsonProblem(f"nested deeper than {limits.depth} levels") from error
+        raise JsonProblem("nested deeper than any such file") from error
     except json.JSONDecodeError as error:
         raise JsonProblem(f"no JSON at line {error.lineno}, column {error.colno}: {error.msg}") from error
     except JsonProblem:
@@ -55,8 +55,24 @@ def parse_object(data: bytes, limits: JsonLimits) -> dict[str, Any]:
         raise JsonProblem("a number has too many digits") from error
     if not isinstance(content, dict):
         raise JsonProblem("the top level is no object")
-    _check_depth(content, limits.depth)
+    if limits.depth is not None:
+        _check_depth(content, limits.depth)
     return content
+
+
+def shown_value(value: Any) -> str:
+    """A parsed value, short enough for a message; containers by their size only."""
+    if isinstance(value, dict):
+        return f"an object of {len(value)} fields"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    # Python itself refuses to print integers of thousands of digits.
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "an integer of more than 40 digits"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:57] + "..."
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from draftproof.checkpoint.bounded_json import JsonLimits, JsonProblem, parse_object
+from draftproof.checkpoint.bounded_json import JsonLimits, JsonProblem, parse_object, shown_value
 from draftproof.checkpoint.source import Source
 from draftproof.errors import CheckpointError, ConfigError
 
@@ -180,7 +180,7 @@ class ConfigReader:
 
     def error(self, key: str, expected: str) -> ConfigError:
         """The error that says what a field should have been."""
-        found = f"found {_shown(self._content[key])}" if key in self._content else "the field is missing"
+        found = f"found {shown_value(self._content[key])}" if key in self._content else "the field is missing"
         return ConfigError(f"{self._file}: {self.where(key)}: expected {expected}, {found}")
 
     def refuse(self, key: str, why: str) -> ConfigError:
@@ -190,21 +190,3 @@ class ConfigReader:
     def _value(self, key: str, default: Any) -> Any:
         value = self._content.get(key)
         return default if value is None else value
-
-
-def _shown(value: Any) -> str:
-    """A value short enough for a message."""
-    if isinstance(value, dict):
-        return f"an object of {len(value)} fields"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return f"a list of {len(value)}"
-    shown = (
-        {None: "null", True: "true", False: "false"}.get(value)
-        if value is None or type(value) is bool
-        else None
-    )
-    # str() of an integer of thousands of digits is refused by Python itself.
-    if type(value) is int and abs(value) >= 10**40:
-        return "an integer of more than 40 digits"
-    shown = shown or repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -9,9 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from draftproof.checkpoint.bounded_json import JsonLimits, JsonProblem, parse_object
+from draftproof.checkpoint.bounded_json import JsonLimits, JsonProblem, parse_object, shown_value
 from draftproof.checkpoint.source import Source
 from draftproof.errors import HeaderError
 
@@ -21,7 +22,7 @@ MAX_DIMENSIONS = 16
 MAX_NAME_LENGTH = 1024
 MAX_ELEMENTS = 2**48
 
-_LIMITS = JsonLimits(values=12_000_000, depth=2)
+_LIMITS = JsonLimits(values=12_000_000, depth=None)
 # What is found under such names instead; each would be an absurd length.
 _OTHER_FILES = (
     (b"version ", "a Git LFS pointer (run `git lfs pull`)"),
@@ -31,6 +32,7 @@ _OTHER_FILES = (
     (b"GGUF", "a GGUF file"),
 )
 _LENGTH_BYTES = 8
+_KEYS = frozenset(("dtype", "shape", "data_offsets"))
 
 BITS_PER_ELEMENT: Mapping[str, int] = {
     "BOOL": 8,
@@ -144,7 +146,7 @@ def parse_header(file: str, text: bytes, file_size: int) -> FileHeader:
     data_start = _LENGTH_BYTES + len(text)
     shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
     entries = [_entry(file, name, fields, data_start, shapes) for name, fields in content.items()]
-    entries.sort(key=lambda entry: (entry.start, entry.nbytes))
+    entries.sort(key=_POSITION)
     data_bytes = _check_cover(file, entries, data_start)
     return FileHeader(
         file, tuple(entries), metadata, data_start, data_bytes, file_size - data_start - data_bytes
@@ -177,12 +179,12 @@ def _entry(
     file: str, name: str, fields: Any, data_start: int, shapes: dict[tuple[int, ...], tuple[int, ...]]
 ) -> TensorEntry:
     _check_name(file, name)
-    if not isinstance(fields, dict) or fields.keys() != {"dtype", "shape", "data_offsets"}:
+    if not isinstance(fields, dict) or fields.keys() != _KEYS:
         raise _broken(file, f"tensor {name}: expected exactly dtype, shape and data_offsets")
     dtype = fields["dtype"]
     bits = BITS_PER_ELEMENT.get(dtype) if isinstance(dtype, str) else None
     if bits is None:
-        raise _broken(file, f"tensor {name}: unknown dtype {str(dtype)[:40]!r}")
+        raise _broken(file, f"tensor {name}: unknown dtype {shown_value(dtype)}")
     shape, elements = _shape(file, name, fields["shape"])
     start, end = _offsets(file, name, fields["data_offsets"])
     if elements * bits != (end - start) * 8:
@@ -198,6 +200,7 @@ def _entry(
 
 
 _DTYPE_NAMES = {name: name for name in BITS_PER_ELEMENT}
+_POSITION = attrgetter("start", "nbytes")
 
 
 def _check_name(file: str, name: str) -> None:
@@ -217,7 +220,7 @@ def _shape(file: str, name: str, value: Any) -> tuple[tuple[int, ...], int]:
     elements = 1
     for size in value:
         if type(size) is not int or size < 0:
-            raise _broken(file, f"tensor {name}: {str(size)[:40]!r} is no size of a dimension")
+            raise _broken(file, f"tensor {name}: {shown_value(size)} is no size of a dimension")
         elements *= size
         # After every factor, so that the product never grows past a machine word.
         if size > MAX_ELEMENTS or elements > MAX_ELEMENTS:
@@ -226,9 +229,9 @@ def _shape(file: str, name: str, value: Any) -> tuple[tuple[int, ...], int]:
 
 
 def _offsets(file: str, name: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2 or any(type(offset) is not int for offset in value):
+    start, end = value if isinstance(value, list) and len(value) == 2 else (None, None)
+    if type(start) is not int or type(end) is not int:
         raise _broken(file, f"tensor {name}: data_offsets are no pair of integers")
-    start, end = value
     if not 0 <= start <= end < 2**63:
         raise _broken(file, f"tensor {name}: data_offsets {str(value)[:80]} are out of order or range")
     return start, end

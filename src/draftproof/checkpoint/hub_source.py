@@ -25,6 +25,7 @@ from draftproof.errors import CheckpointError, DraftproofError, EnvironmentProbl
 
 FIRST_READ = 128 * 1024
 """Covers the header of most shards in one request."""
+CONCURRENT_READS = 8
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
@@ -40,6 +41,7 @@ class HubSource:
     """Remote files of one commit, read by range requests. Made by `open_hub_source`."""
 
     first_read = FIRST_READ
+    concurrent_reads = CONCURRENT_READS
 
     def __init__(self, location: HubLocation, commit: str, files: Mapping[str, int]) -> None:
         self._location = location

@@ -33,49 +33,55 @@ def index_findings(
                 f"{index.file} names {shard}, which is not there ({len(names)} tensors: {shown_names(names)})"
             )
             findings.append(Finding(FindingKind.MISSING_SHARD, shard, message, names))
-    holders = _holders(loaded)
+    holder, again = _holders(loaded)
     for shard, reading in loaded.items():
         # A file without a usable header has said so already.
         if reading.header is not None:
-            findings.extend(_shard_findings(index, reading, promised[shard], holders))
+            findings.extend(_shard_findings(index, reading, promised[shard], holder))
+            findings.extend(_repeated(shard, again.get(shard, []), holder))
     findings.extend(_total_size(index, loaded, len(promised)))
     return findings
 
 
-def _holders(loaded: Mapping[str, FileReading]) -> dict[str, list[str]]:
-    """Every tensor name that is read, with the files that hold it."""
-    holders: dict[str, list[str]] = {}
+def _holders(loaded: Mapping[str, FileReading]) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Every tensor name with the first file that holds it; every file with the names that it repeats."""
+    first: dict[str, str] = {}
+    again: dict[str, list[str]] = {}
     for file, reading in loaded.items():
         for entry in reading.tensors:
-            holders.setdefault(entry.name, []).append(file)
-    return holders
+            if first.setdefault(entry.name, file) is not file:
+                again.setdefault(file, []).append(entry.name)
+    return first, again
+
+
+def _repeated(file: str, names: list[str], holder: Mapping[str, str]) -> list[Finding]:
+    if not names:
+        return []
+    twice = tuple(sorted(names))
+    message = f"{shown_names(twice)} lies both in {holder[twice[0]]} and in {file}"
+    return [Finding(FindingKind.DUPLICATE_TENSOR, file, message, twice)]
 
 
 def _shard_findings(
-    index: ShardIndex, reading: FileReading, promised: set[str], holders: Mapping[str, list[str]]
+    index: ShardIndex, reading: FileReading, promised: set[str], holder: Mapping[str, str]
 ) -> list[Finding]:
     file = reading.file
     held = {entry.name for entry in reading.tensors}
-    absent = tuple(sorted(name for name in promised - held if name not in holders))
-    elsewhere = tuple(sorted(name for name in promised - held if name in holders))
+    absent = tuple(sorted(name for name in promised - held if name not in holder))
+    elsewhere = tuple(sorted(name for name in promised - held if name in holder))
     unnamed = tuple(sorted(name for name in held - promised if name not in index.weight_map))
-    twice = tuple(sorted(name for name in held if len(holders[name]) > 1 and holders[name][0] != file))
     findings = []
     if absent:
         message = f"{index.file} promises {shown_names(absent)} in {file}, which does not hold them"
         findings.append(Finding(FindingKind.TENSOR_NOT_IN_SHARD, file, message, absent))
     if elsewhere:
         message = (
-            f"{index.file} promises {shown_names(elsewhere)} in {file}, "
-            f"but {holders[elsewhere[0]][0]} holds them"
+            f"{index.file} promises {shown_names(elsewhere)} in {file}, but {holder[elsewhere[0]]} holds them"
         )
         findings.append(Finding(FindingKind.TENSOR_IN_OTHER_SHARD, file, message, elsewhere))
     if unnamed:
         message = f"{file} holds {shown_names(unnamed)}, which {index.file} does not name"
         findings.append(Finding(FindingKind.TENSOR_NOT_IN_INDEX, file, message, unnamed))
-    if twice:
-        message = f"{shown_names(twice)} lies both in {holders[twice[0]][0]} and in {file}"
-        findings.append(Finding(FindingKind.DUPLICATE_TENSOR, file, message, twice))
     return findings
 
 

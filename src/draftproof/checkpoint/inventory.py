@@ -12,12 +12,10 @@ from draftproof.checkpoint.finding import Finding, FindingKind
 from draftproof.checkpoint.header import TensorEntry, read_header
 from draftproof.checkpoint.index import INDEX_FILE, ShardIndex, read_index
 from draftproof.checkpoint.index_findings import index_findings
+from draftproof.checkpoint.paused_collection import paused_collection
 from draftproof.checkpoint.selection import missing_of_series, selected_without_index, stray_findings
 from draftproof.checkpoint.source import Source
 from draftproof.errors import CheckpointError, EnvironmentProblem
-
-READERS = 8
-"""Headers read at the same time: a remote read waits, a local one is cheap."""
 
 _OTHER_FORMATS = (".bin", ".pt", ".pth", ".gguf", ".npz")
 
@@ -82,6 +80,7 @@ def nobody(done: int, total: int) -> None:
     """Watches nothing."""
 
 
+@paused_collection()
 def take_inventory(source: Source, watcher: FileWatcher = nobody) -> Inventory:
     """Reads the index and the header of every weight file, and compares them.
 
@@ -179,7 +178,7 @@ def _read_all(source: Source, names: tuple[str, ...], watcher: FileWatcher) -> d
             return FileReading(name, sizes[name], None, error.message)
 
     readings: dict[str, FileReading] = {}
-    with ThreadPoolExecutor(max_workers=min(READERS, max(len(names), 1))) as pool:
+    with ThreadPoolExecutor(max_workers=source.concurrent_reads) as pool:
         for reading in pool.map(read, names):
             readings[reading.file] = reading
             watcher(len(readings), len(names))

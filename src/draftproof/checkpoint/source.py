@@ -29,6 +29,11 @@ class Source(Protocol):
         ...
 
     @property
+    def concurrent_reads(self) -> int:
+        """Reads that are worth starting at the same time: many where each one waits."""
+        ...
+
+    @property
     def refused(self) -> Mapping[str, str]:
         """Files that must not or cannot be read, with the reason (a link that leaves the folder)."""
         ...
@@ -65,6 +70,7 @@ class LocalSource:
     """
 
     first_read = 8
+    concurrent_reads = 1
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
