@@ -73,6 +73,15 @@ def test_a_complete_snapshot_is_read_from_the_cache(hub: HubServer, folder: Path
     assert hub.bytes_served - before < 4096
 
 
+def test_a_snapshot_that_lacks_files_of_the_repository_is_not_complete(hub: HubServer, folder: Path) -> None:
+    """The download left out a side file that no index names: reading the cache would not see it."""
+    hub.add(NAME, folder)
+    snapshot_download(NAME, ignore_patterns=["mtp.safetensors"])
+    checkpoint = open_checkpoint(NAME)
+    assert isinstance(checkpoint.source, HubSource)
+    assert [entry.name for entry in checkpoint.inventory.unindexed] == ["big"]
+
+
 def test_offline_reads_the_cache_and_asks_nothing(
     hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

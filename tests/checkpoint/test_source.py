@@ -148,3 +148,38 @@ def test_a_folder_that_is_itself_a_link_is_its_target(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
     assert LocalSource(link).read("config.json", 100) == b"config.json"
+
+
+def test_names_that_are_no_text_are_refused_in_a_form_that_can_be_printed(folder: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(folder) + b"/\xff.safetensors"))).touch()
+    (refused,) = LocalSource(folder).refused.items()
+    assert refused == ("'\\udcff.safetensors'", "its name is no valid text")
+
+
+def test_what_may_not_be_read_is_refused_not_broken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: not str(path).endswith("config.json"))
+    source = LocalSource(folder)
+    assert source.refused == {"config.json": "no permission to read it"}
+    with pytest.raises(CheckpointError, match=r"config\.json is not read: no permission"):
+        source.read("config.json", 100)
+
+
+def test_a_folder_below_that_cannot_be_listed_does_not_hide_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan = os.scandir
+
+    def refuse_sub(path: Path) -> object:
+        if str(path).endswith("/sub"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse_sub)
+    source = LocalSource(folder)
+    assert source.refused == {"sub": "Permission denied"}
+    assert "config.json" in source.list_files()
+
+
+def test_the_folder_itself_must_be_listable(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be listed"):
+        LocalSource(tmp_path / "nothing")

@@ -8,7 +8,7 @@ disk.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -29,10 +29,11 @@ CONCURRENT_READS = 8
 ATTEMPTS = 4
 PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 10.0
-TIMEOUT_SECONDS = 30.0
+TIMEOUT_SECONDS = 20.0
 MAX_SKIPPED_BYTES = 64 * 1024 * 1024
 """What may be read in vain from a server that answers a range request with the whole file."""
 
+_MATTERS = (".safetensors", ".json")
 _BUSY = (429, 500, 502, 503, 504)
 _Result = TypeVar("_Result")
 
@@ -127,10 +128,10 @@ def open_hub_source(location: HubLocation) -> Source:
         return cached
     if info.sha is None:
         raise EnvironmentProblem(f"the hub does not say which commit {location} is")
-    cached = _cached(HubLocation(location.argument, location.repository, info.sha))
+    files = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
+    cached = _cached(HubLocation(location.argument, location.repository, info.sha), files)
     if cached is not None:
         return cached
-    files = {sibling.rfilename: sibling.size for sibling in info.siblings or ()}
     unsized = [name for name, size in files.items() if size is None]
     if unsized:
         raise EnvironmentProblem(f"the hub does not say how large {unsized[0]} of {location} is")
@@ -143,18 +144,27 @@ def _repository_info(location: HubLocation) -> huggingface_hub.ModelInfo:
     )
 
 
-def _cached(location: HubLocation) -> LocalSource | None:
-    """The cached snapshot, when every file that a load needs is there."""
+def _cached(location: HubLocation, listed: Iterable[str] | None = None) -> LocalSource | None:
+    """The cached snapshot, when everything that matters is in it.
+
+    Args:
+        location: repository and revision.
+        listed: every file of the repository; None when that is not known (offline).
+    """
     found = huggingface_hub.try_to_load_from_cache(
         location.repository, "config.json", cache_dir=constants.HF_HUB_CACHE, revision=location.revision
     )
     if not isinstance(found, str):
         return None
     source = LocalSource(Path(found).parent)
-    return source if _is_complete(source) else None
+    if listed is not None:
+        wanted = [name for name in listed if name.endswith(_MATTERS)]
+        return source if source.list_files().keys() >= set(wanted) else None
+    return source if _is_loadable(source) else None
 
 
-def _is_complete(source: LocalSource) -> bool:
+def _is_loadable(source: LocalSource) -> bool:
+    """Every file that the index names is there; without an index, any weights are."""
     files = source.list_files()
     if INDEX_FILE not in files:
         return any(name.endswith((".safetensors", ".bin", ".gguf")) for name in files)
@@ -245,7 +255,7 @@ def _connection_errors() -> tuple[type[Exception], ...]:
 def _broken_connection_errors() -> tuple[type[Exception], ...]:
     """Errors after which another attempt may help: the connection was there and broke, or timed out."""
     library = _http_library()
-    return (library.TimeoutException, library.ReadError, library.RemoteProtocolError)
+    return (library.ReadTimeout, library.ReadError, library.RemoteProtocolError)
 
 
 def _http_library() -> Any:

@@ -137,9 +137,11 @@ class LocalSource:
         pending = [(self._folder, 0)]
         while pending:
             folder, depth = pending.pop()
-            for entry in sorted(_entries(folder), key=lambda entry: entry.name):
+            for entry in self._entries(folder):
                 name = PurePosixPath(Path(entry.path).relative_to(self._folder)).as_posix()
-                if entry.is_dir(follow_symlinks=False):
+                if not _is_text(name):
+                    self._refused[ascii(name)] = "its name is no valid text"
+                elif entry.is_dir(follow_symlinks=False):
                     if depth < MAX_DEPTH and not entry.name.startswith("."):
                         pending.append((Path(entry.path), depth + 1))
                 elif (size := self._readable_size(name, Path(entry.path))) is not None:
@@ -147,6 +149,17 @@ class LocalSource:
                 if len(found) > MAX_FILES:
                     raise CheckpointError(f"{self._folder} holds more than {MAX_FILES} files")
         return found
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """A folder's entries by name; a folder below that cannot be listed is noted as refused."""
+        try:
+            with os.scandir(folder) as entries:
+                return sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            if folder == self._folder:
+                raise CheckpointError(f"{folder} cannot be listed: {error.strerror or error}") from error
+            self._refused[folder.relative_to(self._folder).as_posix()] = str(error.strerror)
+            return []
 
     def _readable_size(self, name: str, path: Path) -> int | None:
         """Size of a regular file inside the folder; everything else is noted as refused."""
@@ -165,6 +178,9 @@ class LocalSource:
         if not stat.S_ISREG(status.st_mode):
             self._refused[name] = "not a regular file"
             return None
+        if not os.access(path, os.R_OK):
+            self._refused[name] = "no permission to read it"
+            return None
         return status.st_size
 
     def _inside(self, path: Path) -> Path:
@@ -175,12 +191,13 @@ class LocalSource:
         return target
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _is_text(name: str) -> bool:
+    """False for file names whose bytes are no UTF-8: they could be neither printed nor reported."""
     try:
-        with os.scandir(folder) as entries:
-            return list(entries)
-    except OSError as error:
-        raise CheckpointError(f"{folder} cannot be listed: {error.strerror or error}") from error
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _allowed_roots(folder: Path) -> tuple[Path, ...]:
