@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from draftproof.evidence.json_report import SCHEMAS, ChainModel, render_json, schema_text, to_json
+from draftproof.evidence.json_report import ChainModel, to_json
 from draftproof.evidence.markdown import to_markdown
+from draftproof.evidence.report_models import render_json
+from draftproof.evidence.schemas import SCHEMAS, schema_text
 from draftproof.evidence.terminal import print_chain
 from tests.evidence import examples
 
@@ -130,7 +132,7 @@ def test_an_unknown_verdict_carries_its_reason_in_json():
 
 @pytest.mark.parametrize(("name", "model"), SCHEMAS)
 def test_the_published_schemas_are_those_of_the_models(name, model):
-    command = "PYTHONPATH=src python -m draftproof.evidence.json_report docs/schemas"
+    command = "PYTHONPATH=src python -m draftproof.evidence.schemas docs/schemas"
     assert (SCHEMA_FOLDER / name).read_text(encoding="utf-8") == schema_text(model), f"run: {command}"
 
 

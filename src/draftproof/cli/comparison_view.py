@@ -13,7 +13,7 @@ from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.cli.native_engine import NativeEngine
 from draftproof.evidence import ChainReport, LinkReport
 from draftproof.evidence.printable import printable
-from draftproof.evidence.terminal import verdict_text
+from draftproof.evidence.terminal_parts import verdict_text
 from draftproof.links.function import Comparison
 from draftproof.links.running_engine import DraftCounts, Generated
 from draftproof.links.subject import subject_of

@@ -134,7 +134,7 @@ def build(words: Sequence[str]) -> typer.Typer:
     app = typer.Typer(
         add_completion=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="rich",
+        rich_markup_mode="markdown",
         context_settings={"help_option_names": ["-h", "--help"]},
         epilog="Exit codes: 0 proven, 1 disproved, 2 usage, 3 not enough evidence, 4 environment, "
         "70 defect, 130 interrupted.",

@@ -36,10 +36,10 @@ class HeadInventory:
         declared_at: where it does; None when it is silent.
         expected: tensors that the architecture requires in the layout on disk, scales left out; None when
             that is not known for the family.
-        present: of those, how many are there; all head tensors when `expected` is None.
+        present: of those, how many are there; all tensors of the head when `expected` is None.
         tensors: head tensors on disk, scales included.
         size: their bytes.
-        layout: how its experts lie: "dense", "per expert", "fused"; empty without tensors.
+        layout: how its experts lie, in words; empty when it is not known.
         files: names of the files that hold it.
     """
 
@@ -54,6 +54,49 @@ class HeadInventory:
 
 
 @dataclass(frozen=True)
+class TensorFacts:
+    """One tensor on disk.
+
+    Attributes:
+        name: full name.
+        dtype: as stored.
+        shape: as stored.
+        file: where it lies.
+        start: first byte, counted from the beginning of the file.
+        size: bytes.
+        values_of: what the figures are about: "all values", "a sample of 131,072 values", with "dequantised"
+            where scales were applied; empty when values were not read.
+        figures: name and value of each figure ("mean", "RMS", ...), in order of display.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: str
+    start: int
+    size: int
+    values_of: str = ""
+    figures: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class FoundTensors:
+    """Tensors whose names hold a part.
+
+    Attributes:
+        subject: the checkpoint.
+        part: what was looked for.
+        total: how many names hold it.
+        shown: the first of them.
+    """
+
+    subject: Subject
+    part: str
+    total: int
+    shown: tuple[TensorFacts, ...]
+
+
+@dataclass(frozen=True)
 class Inventory:
     """Everything that ``inspect`` shows.
 
@@ -63,13 +106,13 @@ class Inventory:
         model_type: the config's.
         dimensions: label and value of the figures that describe the model, in order of display.
         head: the MTP head.
-        layout: how the target's experts lie: "dense", "per expert", "fused"; empty when not known.
+        layout: how the target's experts lie, in words; empty when it is not known.
         quantization: what the config files say about precision, one line a source.
         groups: tensors by part, module and precision.
         files: number of weight files.
         tensors: number of tensors in them.
         size: their bytes, headers included.
-        anomalies: what links 1 and 2 find from config files and headers alone.
+        anomalies: what links 1 and 2 find wrong from config files and headers alone.
     """
 
     subject: Subject

@@ -1,72 +1,24 @@
-"""A report as JSON with a versioned schema.
-
-``schema_version`` is "major.minor": a new optional field raises the minor number, anything that can break a
-reader raises the major one. The JSON Schema files under ``docs/schemas`` are written by
-``python -m draftproof.evidence.json_report DIRECTORY`` and compared by a test.
-"""
+"""The chain as JSON with a versioned schema (`report_models` says what a version promises)."""
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
 from draftproof.evidence.chain import ChainReport, LinkReport
-from draftproof.evidence.item import EvidenceItem, Location, Note
-
-SCHEMA_VERSION: Literal["1.0"] = "1.0"
-
-VerdictWord = Literal["proven", "disproved", "unknown"]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class LocationModel(_Model):
-    """Where something was observed; fields that do not apply are absent."""
-
-    file: str | None = None
-    field: str | None = None
-    tensor: str | None = None
-    line: int | None = None
-    metric: str | None = None
-
-    @classmethod
-    def of(cls, location: Location) -> LocationModel:
-        """From evidence."""
-        return cls(
-            file=location.file or None,
-            field=location.field or None,
-            tensor=location.tensor or None,
-            line=location.line,
-            metric=location.metric or None,
-        )
+from draftproof.evidence.item import EvidenceItem
+from draftproof.evidence.report_models import (
+    SCHEMA_VERSION,
+    LocationModel,
+    NoteModel,
+    ReportModel,
+    SubjectModel,
+    VerdictWord,
+    places,
+    render_json,
+)
 
 
-class NoteModel(_Model):
-    """A finding that does not decide the claim."""
-
-    severity: Literal["info", "warn"]
-    text: str
-    where: tuple[LocationModel, ...] = ()
-    command: str | None = None
-
-    @classmethod
-    def of(cls, note: Note) -> NoteModel:
-        """From evidence."""
-        return cls(
-            severity=note.severity.value,
-            text=note.text,
-            where=_places(note.where),
-            command=note.command or None,
-        )
-
-
-class ItemModel(_Model):
+class ItemModel(ReportModel):
     """One claim and what was observed about it."""
 
     check: str
@@ -89,13 +41,13 @@ class ItemModel(_Model):
             expected=item.expected,
             observed=item.observed,
             reason=item.reason or None,
-            where=_places(item.where),
+            where=places(item.where),
             command=item.command or None,
             notes=tuple(NoteModel.of(note) for note in item.notes),
         )
 
 
-class LinkModel(_Model):
+class LinkModel(ReportModel):
     """One link of the chain."""
 
     number: int
@@ -124,16 +76,7 @@ class LinkModel(_Model):
         )
 
 
-class SubjectModel(_Model):
-    """The checkpoint."""
-
-    name: str
-    location: str
-    architecture: str | None = None
-    revision: str | None = None
-
-
-class ChainModel(_Model):
+class ChainModel(ReportModel):
     """The whole report of ``draftproof verify``."""
 
     kind: Literal["verify"] = "verify"
@@ -154,17 +97,11 @@ class ChainModel(_Model):
     def of(cls, chain: ChainReport) -> ChainModel:
         """From evidence."""
         broken = chain.broken_at
-        subject = chain.subject
         return cls(
             draftproof_version=chain.version,
             started_at=chain.started_at,
             arguments=chain.arguments,
-            subject=SubjectModel(
-                name=subject.name,
-                location=subject.location,
-                architecture=subject.architecture or None,
-                revision=subject.revision or None,
-            ),
+            subject=SubjectModel.of(chain.subject),
             verdict=chain.verdict.value,
             exit_code=chain.exit_code,
             summary=chain.summary,
@@ -175,49 +112,6 @@ class ChainModel(_Model):
         )
 
 
-class ErrorModel(_Model):
-    """What any command prints under ``--json`` when it cannot give a report."""
-
-    kind: Literal["error"] = "error"
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
-    error: str
-    message: str
-    remedy: str | None = None
-    exit_code: int
-
-
 def to_json(chain: ChainReport) -> str:
     """The whole report of ``draftproof verify``, ending with a newline."""
     return render_json(ChainModel.of(chain))
-
-
-def render_json(model: BaseModel) -> str:
-    """Indented JSON without absent fields that default to nothing, ending with a newline."""
-    return model.model_dump_json(indent=2, exclude_none=True) + "\n"
-
-
-def schema_text(model: type[BaseModel]) -> str:
-    """The JSON Schema of a report, ending with a newline."""
-    return json.dumps(model.model_json_schema(), indent=2) + "\n"
-
-
-SCHEMAS: tuple[tuple[str, type[BaseModel]], ...] = (
-    ("verify.schema.json", ChainModel),
-    ("error.schema.json", ErrorModel),
-)
-"""File name and model of every published schema."""
-
-
-def write_schemas(directory: Path) -> None:
-    """Writes every published schema into a folder, which is made when it is missing."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, model in SCHEMAS:
-        (directory / name).write_text(schema_text(model), encoding="utf-8")
-
-
-def _places(where: tuple[Location, ...]) -> tuple[LocationModel, ...]:
-    return tuple(LocationModel.of(location) for location in where)
-
-
-if __name__ == "__main__":
-    write_schemas(Path(sys.argv[1]))

@@ -40,6 +40,8 @@ class ValueReading:
 
 SAMPLE = ValueReading(head_members=None, target_members=4, budget=256 * 2**10)
 """The default on a folder: the whole head, bounded rows of large weights, a sample of the rest."""
+NOTHING = ValueReading(head_members=0, target_members=0, budget=0)
+"""Headers only."""
 FULL = ValueReading(head_members=None, target_members=None, budget=None)
 """Every byte."""
 REMOTE_SAMPLE = ValueReading(head_members=4, target_members=1, budget=32 * 2**10, most_runs=1, readers=8)

@@ -1,0 +1,65 @@
+"""Reports written to files: whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from draftproof.errors import UsageError
+from draftproof.evidence import ChainReport
+
+Renderer = Callable[[ChainReport], str]
+
+
+def renderer_for(path: Path) -> Renderer:
+    """The form that a file's name asks for.
+
+    Raises:
+        UsageError: the suffix names no form.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        from draftproof.evidence.json_report import to_json
+
+        return to_json
+    if suffix in (".md", ".markdown"):
+        return markdown
+    raise UsageError(f"{path}: no report has the suffix {suffix or '(none)'}", "Use .json or .md.")
+
+
+def markdown(chain: ChainReport) -> str:
+    """The report as Markdown."""
+    from draftproof.evidence.markdown import to_markdown
+
+    return to_markdown(chain)
+
+
+def check_writable(path: Path) -> None:
+    """Says before any work, not after it, that a report cannot be written.
+
+    Raises:
+        UsageError: the folder is missing or not writable, or the path is a folder.
+    """
+    folder = path.parent
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "Name a file for the report.")
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder} for the report {path.name}", "Make it first.")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{folder} is not writable", "Name another place for the report.")
+
+
+def write_report(path: Path, text: str) -> None:
+    """Writes beside the target and renames, so that a half-written report never stands under its name.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8", errors="backslashreplace")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
