@@ -183,6 +183,7 @@ ABSURD: list[tuple[str, Any, str]] = [
     ("text_config.num_hidden_layers", 10**6, "expected an integer from 1 to 1024"),
     ("text_config.num_hidden_layers", 61, "60 entries for 61 layers"),
     ("text_config.layer_types", ["full_attention"] * 59, "59 entries for 60 layers"),
+    ("text_config.layer_types", ["full_attention"] * 61, "61 entries for 60 layers"),
     ("text_config.layer_types", ["mamba"] * 60, "expected linear_attention or full_attention, found 'mamba'"),
     ("text_config.layer_types", [1] * 60, "a list of at most 1024 texts"),
     ("text_config.num_key_value_heads", 5, "32 attention heads do not divide into 5 groups"),

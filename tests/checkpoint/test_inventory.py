@@ -160,6 +160,7 @@ def test_the_index_points_at_the_wrong_shard(folder: Path) -> None:
     found = only(folder)
     assert (found.kind, found.file) == (FindingKind.TENSOR_IN_OTHER_SHARD, FIRST)
     assert found.tensors == ("mtp.fc.weight",)
+    assert "mtp.fc.weight" not in inventory_of(folder).tensors
 
 
 def test_the_same_tensor_in_two_shards(folder: Path) -> None:

@@ -13,7 +13,13 @@ from draftproof.checkpoint.precision import Precision, decide, group_by_module
 from draftproof.checkpoint.quantization import QuantizationDeclaration, disagreement, read_declarations
 from draftproof.errors import ConfigError
 from tests.support import faults
-from tests.support.checkpoints import ALL_PRECISIONS, NVFP4_ROUTED, CheckpointOptions, write_checkpoint
+from tests.support.checkpoints import (
+    ALL_PRECISIONS,
+    MTP_NVFP4,
+    NVFP4_ROUTED,
+    CheckpointOptions,
+    write_checkpoint,
+)
 from tests.support.public_configs import config_files, public_config_files
 
 FC = "mtp.fc"
@@ -316,3 +322,20 @@ def test_a_disagreement_names_module_disk_and_rule(tmp_path: Path) -> None:
     leaves = group_by_module(checkpoint.inventory.tensors.values())[FC]
     sentence = disagreement(declaration(checkpoint.config).declared(FC), decide(FC, leaves))
     assert sentence == "mtp.fc is BF16 on disk, but quantization_config.quant_algo NVFP4 quantises it"
+
+
+def test_a_head_that_is_quantised_on_disk_and_excluded_in_the_config_is_found(tmp_path: Path) -> None:
+    options = CheckpointOptions(moe=True, precision=NVFP4_ROUTED, mtp_precision=MTP_NVFP4)
+    made = write_checkpoint(tmp_path / "checkpoint", options)
+    assert not any(disagreements(made.folder).values())
+    declared = declaration(open_checkpoint(str(made.folder)).config)
+    faults.set_exclude_list(made.folder, [*declared.excludes, "mtp*"])
+    for modules in disagreements(made.folder).values():
+        assert HEAD_QUERY in modules
+        assert FC not in modules
+    leaves = group_by_module(open_checkpoint(str(made.folder)).inventory.tensors.values())[HEAD_QUERY]
+    excluded = declaration(open_checkpoint(str(made.folder)).config).declared(HEAD_QUERY)
+    assert disagreement(excluded, decide(HEAD_QUERY, leaves)) == (
+        f"{HEAD_QUERY} is NVFP4 (ModelOpt) on disk, "
+        "but quantization_config.ignore ('mtp*') leaves it unquantised"
+    )
