@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from tests.support.checkpoints import (
     WrittenCheckpoint,
 )
 from tests.support.engines import Settings, load, make_engine, make_store, nextn, plain, random_prompt
+from tests.support.faults import copy_of, set_config
 
 LAYOUTS = {
     "dense": CheckpointOptions(precision=FP32),
@@ -178,3 +180,17 @@ def test_a_batch_of_different_lengths_equals_transformers_row_by_row(models: Mod
             done[slot] += kept[index]
     for slot in range(3):
         assert_same_logits(torch.cat(found[slot]), expected[slot, : done[slot]])
+
+
+def test_scaled_rotary_positions_past_the_native_length(
+    checkpoint: Callable[[CheckpointOptions], WrittenCheckpoint], tmp_path: Path
+) -> None:
+    """YaRN by 4 over a native length of 64, as a user who extends the context writes it into the config."""
+    folder = copy_of(checkpoint(LAYOUTS["dense"]).folder, tmp_path / "yarn")
+    for key, value in {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}.items():
+        set_config(folder, f"text_config.rope_parameters.{key}", value)
+    tokens = random_prompt(LENGTH, 3)
+    plain = reference_logits(reference_model(checkpoint(LAYOUTS["dense"]).folder), torch.tensor([tokens]))[0]
+    expected = reference_logits(reference_model(folder), torch.tensor([tokens]))[0]
+    assert (expected - plain).abs().max() > 0.01
+    assert_same_logits(logits_in_chunks(load(folder), tokens, [40]), expected)
