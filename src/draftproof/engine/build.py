@@ -12,7 +12,7 @@ from draftproof.architecture.spec import ModelSpec
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.engine import Engine
-from draftproof.errors import EnvironmentProblem, UsageError
+from draftproof.errors import AccountingError, EnvironmentProblem, UsageError
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
@@ -64,11 +64,8 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     """
     spec = spec_from_config(checkpoint.config)
     device = _device(config.device)
-    if config.drafter is DrafterName.NEXTN and spec.mtp is None:
-        raise UsageError(
-            "the checkpoint declares no MTP head, so NEXTN has nothing to draft with",
-            "Use --drafter none, or run `draftproof verify` to see what is there.",
-        )
+    if config.drafter is DrafterName.NEXTN:
+        _require_head(checkpoint, spec)
     max_length = _max_length(spec, config)
     threads = config.threads or _threads(checkpoint)
     torch.set_num_threads(threads)
@@ -115,6 +112,18 @@ def wire_engine(
             raise UsageError("NEXTN needs the MTP head, which was not loaded")
         drafter = NextnDrafter(loaded.head, store)
     return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
+
+
+def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:
+    """NEXTN needs a head: declared, or known from the family and there; a promise without tensors is a fault."""
+    present = any(name.startswith("mtp.") for name in checkpoint.inventory.tensors)
+    remedy = "Use --drafter none, or run `draftproof verify` to see what is there."
+    if spec.mtp is None or (spec.mtp.declared_at is None and not present):
+        raise UsageError("the checkpoint has no MTP head, so NEXTN has nothing to draft with", remedy)
+    if not present:
+        raise AccountingError(
+            f"the config declares an MTP head ({spec.mtp.declared_at}), but the checkpoint holds no mtp.* tensor", remedy
+        )
 
 
 def _load(

@@ -153,8 +153,13 @@ def _quantized_or_dense(
     if entry.dtype == "U8":
         return _nvfp4(account, entry, shape, _scalar(account, f"{module}.weight_scale_2"), storage)
     if entry.dtype == "F8_E4M3":
-        block = account.has(f"{module}.weight_scale_inv")
-        return (_fp8_block if block else _fp8_scaled)(account, module, shape, storage)
+        # Qwen's own block scales are called weight_scale_inv; ModelOpt's FP8_PB_WO calls them weight_scale.
+        if account.has(f"{module}.weight_scale_inv"):
+            return _fp8_block(account, module, "weight_scale_inv", shape, storage)
+        scale = account.entry(f"{module}.weight_scale").shape
+        if len(scale) == 2 and scale[1] > 1:
+            return _fp8_block(account, module, "weight_scale", shape, storage)
+        return _fp8_scaled(account, module, shape, storage)
     raise _not_loaded(entry)
 
 
@@ -176,8 +181,10 @@ def _nvfp4(
     )
 
 
-def _fp8_block(account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage) -> Stored:
-    entry = account.entry(f"{module}.weight_scale_inv")
+def _fp8_block(
+    account: TensorAccount, module: str, scale_name: str, shape: tuple[int, int], storage: WeightStorage
+) -> Stored:
+    entry = account.entry(f"{module}.{scale_name}")
     if len(entry.shape) != 2:
         raise AccountingError(
             f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions"
