@@ -8,7 +8,7 @@ from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.build import build_engine
 from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.request import Request
-from draftproof.errors import AccountingError, UsageError
+from draftproof.errors import AccountingError, CheckpointError, UsageError
 from draftproof.runtime.sampling import SamplingParameters
 from tests.support import faults
 
@@ -30,7 +30,9 @@ def test_a_promised_head_without_tensors_stops_the_start(folder):
 def test_without_a_drafter_a_stripped_head_is_no_obstacle(folder):
     faults.strip_mtp(folder)
     built = build_engine(open_checkpoint(str(folder)), PLAIN)
-    completion = built.engine.run([Request("a", (1, 2), SamplingParameters(max_tokens=3, ignore_eos=True))])[0]
+    completion = built.engine.run([Request("a", (1, 2), SamplingParameters(max_tokens=3, ignore_eos=True))])[
+        0
+    ]
     assert len(completion.token_ids) == 3
 
 
@@ -48,3 +50,17 @@ def test_a_config_that_says_no_head_leaves_nothing_to_draft_with(folder):
 def test_a_context_beyond_the_checkpoints_is_refused(folder):
     with pytest.raises(UsageError, match="positions"):
         build_engine(open_checkpoint(str(folder)), EngineConfig(max_length=10_000_000))
+
+
+SHARD = "model-00002-of-00003.safetensors"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [faults.delete_shard, faults.truncate_file, faults.append_bytes],
+    ids=["shard missing", "one byte short", "trailing byte"],
+)
+def test_a_damaged_file_stops_the_start_before_anything_is_read(folder, damage):
+    damage(folder, SHARD)
+    with pytest.raises(CheckpointError, match=SHARD):
+        build_engine(open_checkpoint(str(folder)), SHORT)

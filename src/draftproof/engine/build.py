@@ -10,9 +10,10 @@ import torch
 from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.architecture.spec import ModelSpec
 from draftproof.checkpoint.checkpoint import Checkpoint
+from draftproof.checkpoint.finding import FindingKind
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.engine import Engine
-from draftproof.errors import AccountingError, EnvironmentProblem, UsageError
+from draftproof.errors import AccountingError, CheckpointError, EnvironmentProblem, UsageError
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
@@ -32,6 +33,21 @@ SMALL_MODEL_PARAMETERS = 30_000_000
 """Below it a second CPU thread costs more in waiting than it saves in work."""
 
 TORCH_TYPES = {ComputeType.FLOAT32: torch.float32, ComputeType.BFLOAT16: torch.bfloat16}
+
+
+STOPPING_FINDINGS = frozenset(
+    {
+        FindingKind.NO_WEIGHTS,
+        FindingKind.OTHER_FORMAT,
+        FindingKind.BROKEN_FILE,
+        FindingKind.TRUNCATED_FILE,
+        FindingKind.TRAILING_BYTES,
+        FindingKind.MISSING_SHARD,
+        FindingKind.TENSOR_NOT_IN_SHARD,
+        FindingKind.DUPLICATE_TENSOR,
+    }
+)
+"""Findings with which no weight is read: what would be loaded is not what was published."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +75,11 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     Raises:
         UsageError: the drafter needs a head that the checkpoint does not have, or the context is too long
             for it.
+        CheckpointError: a weight file is missing, cut, or holds something else than the index says.
         AccountingError: the tensors are not what the config claims.
         EnvironmentProblem: the device is not there, or the files are not on this machine.
     """
+    _require_whole_files(checkpoint)
     spec = spec_from_config(checkpoint.config)
     device = _device(config.device)
     if config.drafter is DrafterName.NEXTN:
@@ -114,6 +132,14 @@ def wire_engine(
     return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
 
 
+def _require_whole_files(checkpoint: Checkpoint) -> None:
+    for finding in checkpoint.inventory.findings:
+        if finding.kind in STOPPING_FINDINGS:
+            raise CheckpointError(
+                finding.message, "Fetch the checkpoint again; `draftproof verify` shows all that is wrong."
+            )
+
+
 def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:
     """NEXTN needs a head: declared, or known from the family and there; a promise without tensors is a fault."""
     present = any(name.startswith("mtp.") for name in checkpoint.inventory.tensors)
@@ -122,7 +148,8 @@ def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:
         raise UsageError("the checkpoint has no MTP head, so NEXTN has nothing to draft with", remedy)
     if not present:
         raise AccountingError(
-            f"the config declares an MTP head ({spec.mtp.declared_at}), but the checkpoint holds no mtp.* tensor", remedy
+            f"the config declares an MTP head ({spec.mtp.declared_at}), but the checkpoint holds no mtp.* tensor",
+            remedy,
         )
 
 
