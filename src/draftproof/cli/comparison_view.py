@@ -60,8 +60,9 @@ class ComparisonView:
         """The engine is loaded."""
         report = engine.built.report
         threads = f"{engine.built.threads} thread{'s' if engine.built.threads > 1 else ''}"
-        text = f"loaded {report.taken} tensors in {seconds:.1f} s on the CPU, {threads}, K = {engine.draft_tokens}"
-        self._console.print(Text(f"  {text}", style=QUIET))
+        loaded = f"loaded {report.taken} tensors in {seconds:.1f} s"
+        text = f"  {loaded}, running on the CPU, {threads}, K = {engine.draft_tokens}"
+        self._console.print(Text(text, style=QUIET))
 
     def comparison(self, comparison: Comparison) -> None:
         """One prompt, its answer, and both arms' figures. Sampled answers only as figures: one text is

@@ -43,11 +43,18 @@ def verify(
     full: Annotated[
         bool, typer.Option("--full", help="Read every value, not the head and a sample of the rest.")
     ] = False,
+    run: Annotated[
+        bool, typer.Option("--run", help="Also run it on draftproof's own engine: link 6 (function).")
+    ] = False,
+    draft_tokens: Annotated[
+        int, typer.Option("--k", "--draft-tokens", help="With --run: most drafts per verify pass (K).")
+    ] = 3,
 ) -> int:
     """Prove, link by link, that a checkpoint's MTP head is declared, whole and sane.
 
-    Runs link 1 (config) and link 2 (weights). A repository on the hub is read by range requests: headers
-    and a few kilobytes of values, less than 1 % of its bytes, unless --full is given.
+    Runs link 1 (config), link 2 (weights) and, with --run, link 6 (function). A repository on the hub is
+    read by range requests: headers and a few kilobytes of values, less than 1 % of its bytes, unless
+    --full is given.
 
     Exit codes: 0 proven, 1 disproved, 3 not enough evidence.
     """
@@ -58,7 +65,10 @@ def verify(
         files.append((report_file, renderer_for(report_file)))
     for path, _ in files:
         check_writable(path)
-    chain = _run(checkpoint, _runners(full))
+    runners = _runners(full)
+    if run:
+        runners = (*runners, _function_runner(draft_tokens))
+    chain = _run(checkpoint, runners)
     if as_json:
         from draftproof.evidence.json_report import to_json
 
@@ -77,6 +87,15 @@ def _runners(full: bool) -> tuple[LinkRunner, ...]:
         lambda checkpoint, progress: check_config(checkpoint),
         lambda checkpoint, progress: check_weights(checkpoint, reading, progress),
     )
+
+
+def _function_runner(draft_tokens: int) -> LinkRunner:
+    # Imports torch, which takes seconds and which the base install does not have.
+    from draftproof.cli.function_runner import run_function
+    from draftproof.engine.config import EngineConfig
+
+    EngineConfig(draft_tokens=draft_tokens)  # a K that cannot be is a wrong command, not evidence
+    return lambda checkpoint, progress: run_function(checkpoint, progress, draft_tokens)
 
 
 def _run(argument: str, runners: tuple[LinkRunner, ...]) -> ChainReport:

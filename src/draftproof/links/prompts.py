@@ -10,6 +10,18 @@ from draftproof.links.running_engine import Prompt
 PROMPTS_FILE = "prompts.json"
 MAX_PROMPTS_BYTES = 1 << 20
 
+GENERAL_PROMPTS = (
+    Prompt("function", "code", 'def is_prime(number: int) -> bool:\n    """Whether a number is prime."""\n'),
+    Prompt(
+        "class",
+        "code",
+        "class Stack:\n    def __init__(self):\n        self.items = []\n\n    def push(self, item):\n",
+    ),
+    Prompt("story", "prose", "The old lighthouse keeper looked out over the sea and"),
+    Prompt("list", "prose", "The seven days of the week are Monday, Tuesday,"),
+)
+"""For checkpoints that ship no prompts of their own."""
+
 
 def shipped_prompts(checkpoint: Checkpoint) -> tuple[Prompt, ...]:
     """Prompts of the checkpoint's `prompts.json`; empty when it ships none.
