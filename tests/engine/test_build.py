@@ -1,19 +1,35 @@
-"""From a checkpoint to an engine: what stops the start, and with which words."""
+"""From a checkpoint to an engine: the text of plain decoding, and what stops the start is named."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
+import torch
 
 from draftproof.checkpoint.checkpoint import open_checkpoint
-from draftproof.engine.build import build_engine
-from draftproof.engine.config import DrafterName, EngineConfig
+from draftproof.engine.build import BuiltEngine, build_engine, state_sizes
+from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.request import Request
-from draftproof.errors import AccountingError, CheckpointError, UsageError
+from draftproof.errors import AccountingError, CheckpointError, EnvironmentProblem, UsageError
+from draftproof.models.loading import LoadedModel
+from draftproof.models.stored_linear import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
 from tests.support import faults
+from tests.support.checkpoints import FP32, CheckpointOptions, WrittenCheckpoint
+from tests.support.engines import random_prompt, run_alone, texts
 
 SHORT = EngineConfig(max_length=64)
 PLAIN = EngineConfig(drafter=DrafterName.NONE, draft_tokens=0, max_length=64)
+REQUESTS = [
+    Request("greedy", random_prompt(9, 1), SamplingParameters(max_tokens=16, ignore_eos=True)),
+    Request(
+        "warm",
+        random_prompt(20, 2),
+        SamplingParameters(temperature=0.8, seed=3, max_tokens=16, ignore_eos=True),
+    ),
+]
 
 
 @pytest.fixture
@@ -64,3 +80,82 @@ def test_a_damaged_file_stops_the_start_before_anything_is_read(folder, damage):
     damage(folder, SHARD)
     with pytest.raises(CheckpointError, match=SHARD):
         build_engine(open_checkpoint(str(folder)), SHORT)
+
+
+@pytest.fixture(autouse=True)
+def same_threads() -> Iterator[None]:
+    """Building sets the number of threads of the process."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def build(folder: Path, **fields: object) -> BuiltEngine:
+    settings = {"max_length": 128, **fields}
+    return build_engine(open_checkpoint(str(folder)), EngineConfig(**settings))  # type: ignore[arg-type]
+
+
+def test_both_drafters_give_the_text_of_plain_decoding(
+    checkpoint: Callable[[CheckpointOptions], WrittenCheckpoint], model: LoadedModel
+) -> None:
+    folder = checkpoint(CheckpointOptions(moe=True, precision=FP32)).folder
+    expected = texts(run_alone(model, REQUESTS))
+    for fields in (
+        {"draft_tokens": 3},
+        {"drafter": DrafterName.NONE, "draft_tokens": 0},
+        {"max_sequences": 1},
+    ):
+        built = build(folder, **fields)
+        assert texts(built.engine.run(REQUESTS)) == expected
+        built.engine.check_integrity()
+
+
+def test_what_loading_found_is_reported(moe_checkpoint: WrittenCheckpoint) -> None:
+    with_head = build(moe_checkpoint.folder)
+    without = build(moe_checkpoint.folder, drafter=DrafterName.NONE)
+    vision = sum("visual." in name for name in moe_checkpoint.stored)
+    head = len(moe_checkpoint.mtp_names)
+    assert with_head.report.skipped == (("vision tower (text only)", vision),)
+    assert with_head.report.taken == len(moe_checkpoint.stored) - vision
+    assert set(without.report.skipped) == {
+        ("vision tower (text only)", vision),
+        ("MTP head (drafting without it)", head),
+    }
+    assert without.report.taken == len(moe_checkpoint.stored) - vision - head
+    assert with_head.max_length == 128
+
+
+@pytest.mark.parametrize("storage", WeightStorage)
+@pytest.mark.parametrize("compute_type", ComputeType)
+def test_every_storage_and_compute_type_runs(
+    nvfp4_checkpoint: WrittenCheckpoint, storage: WeightStorage, compute_type: ComputeType
+) -> None:
+    built = build(nvfp4_checkpoint.folder, weight_storage=storage, compute_type=compute_type)
+    assert [len(completion.token_ids) for completion in built.engine.run(REQUESTS)] == [16, 16]
+
+
+def test_every_sequence_fits_at_its_longest(dense_checkpoint: WrittenCheckpoint) -> None:
+    """Four requests of the whole context run at a time, drafts past the end included."""
+    config = EngineConfig(max_length=40, max_sequences=4, draft_tokens=5, page_size=4)
+    assert state_sizes(config, 40).pages - 1 == 4 * -(-(40 + 6) // 4)
+    engine = build_engine(open_checkpoint(str(dense_checkpoint.folder)), config).engine
+    for number in range(4):
+        parameters = SamplingParameters(seed=number, ignore_eos=True)
+        engine.add(Request(f"r{number}", random_prompt(20, number), parameters))
+    produced = dict.fromkeys(("r0", "r1", "r2", "r3"), 0)
+    running_together = 0
+    while engine.has_work:
+        outputs = engine.step()
+        running_together = max(running_together, len(outputs))
+        for output in outputs:
+            produced[output.request_id] += len(output.token_ids)
+    assert running_together == 4
+    assert set(produced.values()) == {20}
+    engine.check_integrity()
+
+
+def test_a_device_that_is_not_there(dense_checkpoint: WrittenCheckpoint) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"device 'cuda:99' cannot be used.*--device cpu"):
+        build(dense_checkpoint.folder, device="cuda:99")
+    with pytest.raises(EnvironmentProblem, match="device 'toaster' cannot be used"):
+        build(dense_checkpoint.folder, device="toaster")

@@ -190,6 +190,15 @@ def test_both_dialects_of_nvfp4_give_the_same_model(checkpoint: Checkpoints) -> 
         assert_same_logits(second[0], first[0])
 
 
+def test_block_scales_may_have_modelopts_name(checkpoint: Checkpoints, tmp_path: Path) -> None:
+    """`weight_scale` in two dimensions, as its FP8_PB_WO writes it, instead of `weight_scale_inv`."""
+    written = checkpoint(QUANTIZED["fp8 block"])
+    folder = copy_of(written.folder, tmp_path / "renamed")
+    rename_tensors(folder, lambda name: name.replace("weight_scale_inv", "weight_scale"))
+    for ours, other in zip(logits_of(load(folder)), logits_of(load(written.folder)), strict=True):
+        assert torch.equal(ours, other)
+
+
 def test_skipped_tensors_are_named_with_their_reason(checkpoint: Checkpoints) -> None:
     written = checkpoint(QUANTIZED["nvfp4 mixed"])
     vision = sum("visual." in name for name in written.stored)
