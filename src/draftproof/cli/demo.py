@@ -45,6 +45,8 @@ def demo(
     and with NEXTN, greedily and sampled, and compares the texts token for token.
     """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
+    config = EngineConfig(draft_tokens=draft_tokens, max_sequences=1, max_length=CONTEXT)
+    samplings = (Sampling(0.0, SEED, max_tokens), Sampling(temperature, SEED, max_tokens))
     checkpoint = open_checkpoint("tiny")
     view = ComparisonView(report_console(), quiet=as_json)
     view.opening(checkpoint)
@@ -53,15 +55,7 @@ def demo(
     with terminal_progress() as progress:
         links.append(check_weights(checkpoint, progress=progress))
         view.link(links[1])
-        links.append(
-            _function(
-                checkpoint,
-                EngineConfig(draft_tokens=draft_tokens, max_sequences=1, max_length=CONTEXT),
-                (Sampling(0.0, SEED, max_tokens), Sampling(temperature, SEED, max_tokens)),
-                view,
-                progress,
-            )
-        )
+        links.append(_function(checkpoint, config, samplings, view, progress))
     chain = ChainReport(
         subject_of(checkpoint), tuple(links), __version__, started_at, tuple(DEMO_COMMAND.split())
     )
