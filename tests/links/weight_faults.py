@@ -46,6 +46,7 @@ from tests.support.faults import (
     set_element,
     set_exclude_list,
     strip_mtp,
+    tensor_names,
     truncate_file,
 )
 
@@ -119,6 +120,17 @@ def stray_copy(folder):
     add_stray_file(folder, {"lm_head.weight": read_tensor(folder, "lm_head.weight")})
 
 
+def second_head(folder):
+    head = {name: read_tensor(folder, name) for name in tensor_names(folder) if name.startswith("mtp.")}
+    add_stray_file(folder, head, "model_extra_tensors.safetensors")
+
+
+def stale_index(folder):
+    """The index of an earlier export, with other file names."""
+    text = (folder / INDEX).read_text()
+    (folder / INDEX).write_text(text.replace("-of-00003", "-of-00030"))
+
+
 def link_out(folder):
     outside = folder.parent / "outside.safetensors"
     (folder / SECOND).rename(outside)
@@ -158,9 +170,13 @@ FAULTS = [
     fault("broken index", "dense", write_text(INDEX, "{"), "files-there", DISPROVED, INDEX),
     fault("renamed shard", "dense", rename_file(SECOND, "part.safetensors"), "files-there", DISPROVED,
           "part.safetensors", "was renamed", also=COMPLETE),
+    fault("stale index", "dense", stale_index, "files-there", DISPROVED, INDEX, "names none of the 3",
+          also=COMPLETE),
     fault("link out of the folder", "dense", link_out, "files-there", UNKNOWN, SECOND, "leaves the folder",
           also=COMPLETE),
     fault("stray file", "dense", stray_copy, "files-there", PROVEN, "model-q4.safetensors", warns=True),
+    fault("older copy of the head in an extras file", "dense", second_head, "files-there", PROVEN,
+          "model_extra_tensors.safetensors", "15 of them are also in files that are read", warns=True),
     fault("index names a tensor that its shard lacks", "dense",
           lambda f: drop_from_shard_only(f, HIDDEN_NORM), "index-agrees", DISPROVED, HIDDEN_NORM,
           also=("head-complete",)),

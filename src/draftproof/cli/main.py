@@ -11,6 +11,7 @@ away before there was a result.
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -100,6 +101,7 @@ def run(arguments: Sequence[str]) -> int:
     show_traceback = _TRACEBACK in options
     words = [word for word in arguments if word != _TRACEBACK] if show_traceback else list(arguments)
     _hush_libraries()
+    _print_any_text()
     try:
         return _dispatch(words or ["--help"])
     except KeyboardInterrupt:
@@ -205,6 +207,13 @@ def _hush_libraries() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _print_any_text() -> None:
+    """Characters that the terminal's encoding lacks are written as escapes, never an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

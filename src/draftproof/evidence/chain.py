@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from draftproof.evidence.chain_links import Link
 from draftproof.evidence.item import EvidenceItem, Note
+from draftproof.evidence.printable import make_printable
 from draftproof.evidence.verdict import Verdict, combine
 
 
@@ -67,6 +68,9 @@ class Subject:
     location: str
     architecture: str = ""
     revision: str = ""
+
+    def __post_init__(self) -> None:
+        make_printable(self, "name", "location", "architecture", "revision")
 
 
 @dataclass(frozen=True)

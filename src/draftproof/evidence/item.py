@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from draftproof.evidence.printable import printable
+from draftproof.evidence.printable import make_printable
 from draftproof.evidence.verdict import Verdict
 
 
@@ -29,7 +29,7 @@ class Location:
     metric: str = ""
 
     def __post_init__(self) -> None:
-        _make_printable(self, "file", "field", "tensor", "metric")
+        make_printable(self, "file", "field", "tensor", "metric")
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}" if self.line is not None else self.file
@@ -60,7 +60,7 @@ class Note:
     command: str = ""
 
     def __post_init__(self) -> None:
-        _make_printable(self, "text", "command")
+        make_printable(self, "text", "command")
 
 
 def information(text: str, *where: Location, command: str = "") -> Note:
@@ -105,15 +105,9 @@ class EvidenceItem:
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.UNKNOWN) != bool(self.reason):
             raise ValueError(f"{self.check}: a reason belongs to UNKNOWN claims, and to them only")
-        _make_printable(self, "check", "claim", "expected", "observed", "command", "reason")
+        make_printable(self, "check", "claim", "expected", "observed", "command", "reason")
 
     @property
     def warnings(self) -> tuple[Note, ...]:
         """The notes that warn."""
         return tuple(note for note in self.notes if note.severity is Severity.WARN)
-
-
-def _make_printable(evidence: Location | Note | EvidenceItem, *fields: str) -> None:
-    for field in fields:
-        # Frozen for everyone else: this runs inside __post_init__ only.
-        object.__setattr__(evidence, field, printable(getattr(evidence, field)))

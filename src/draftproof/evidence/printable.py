@@ -20,3 +20,9 @@ def _escaped(character: str) -> str:
     if character in "\n\t":
         return " "
     return character.encode("unicode_escape").decode("ascii")
+
+
+def make_printable(evidence: object, *fields: str) -> None:
+    """Makes text fields of a frozen dataclass printable; to be called from its `__post_init__` only."""
+    for field in fields:
+        object.__setattr__(evidence, field, printable(getattr(evidence, field)))

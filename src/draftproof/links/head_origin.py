@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from statistics import median
 
 from draftproof.architecture.spec import AttentionSpec
@@ -21,44 +23,68 @@ _LAYER_NORMS = ("input_layernorm", "post_attention_layernorm")
 _NEAREST_TO_ONE = 0.5
 
 
-def origin_items(examined: Examined) -> Iterator[EvidenceItem]:
-    """The head is no copy of a trunk layer; nothing to say when no matrix can be compared."""
+def origin_items(examined: Examined, readers: int) -> Iterator[EvidenceItem]:
+    """The head is no copy of a trunk layer; nothing to say when no matrix can be compared.
+
+    Args:
+        examined: the checkpoint.
+        readers: reads at a time.
+    """
     head = {leaf: entry for leaf in PROBES if (entry := _weight(examined, f"{_HEAD_LAYER}{leaf}"))}
-    if not head:
-        return
-    compared = 0
-    copied: dict[int, list[TensorEntry]] = {}
-    first_bytes = {leaf: _beginning(examined, entry) for leaf, entry in head.items()}
-    for index in _full_attention_layers(examined):
-        for leaf, entry in head.items():
-            other = _weight(examined, f"{examined.spec.text_prefix}layers.{index}.{leaf}")
+    beginnings = {leaf: _beginning(examined, entry) for leaf, entry in head.items()}
+    # Zeros are alike wherever they come from, and have a claim of their own.
+    probes = {leaf: entry for leaf, entry in head.items() if beginnings[leaf].strip(b"\0")}
+
+    def compare(layer: int) -> _Comparison:
+        same: list[TensorEntry] = []
+        for leaf, entry in probes.items():
+            other = _weight(examined, f"{examined.spec.text_prefix}layers.{layer}.{leaf}")
             if other is None or (other.dtype, other.shape) != (entry.dtype, entry.shape):
                 continue
-            beginning = first_bytes[leaf]
-            # Zeros are alike wherever they come from, and have a claim of their own.
-            if beginning.strip(b"\0"):
-                compared += 1
-                if beginning == _beginning(examined, other):
-                    copied.setdefault(index, []).append(other)
-    if not compared:
-        return
-    yield _no_copy(examined, compared, copied, next(iter(head.values())))
+            if _beginning(examined, other) != beginnings[leaf]:
+                # In a copy every matrix is equal: one that differs settles it.
+                return _Comparison(layer, True, ())
+            same.append(other)
+        return _Comparison(layer, bool(same), tuple(same))
+
+    with ThreadPoolExecutor(max_workers=readers) as pool:
+        made = [
+            comparison
+            for comparison in pool.map(compare, _full_attention_layers(examined))
+            if comparison.made
+        ]
+    if made:
+        yield _no_copy(examined, made, next(iter(probes.values())))
 
 
-def _no_copy(
-    examined: Examined, compared: int, copied: dict[int, list[TensorEntry]], shown: TensorEntry
-) -> EvidenceItem:
-    layer, same = next(iter(copied.items()), (0, []))
-    names = [entry.name.rpartition(f"layers.{layer}.")[2] for entry in same]
+@dataclass(frozen=True)
+class _Comparison:
+    """The head's layer against one of the trunk.
+
+    Attributes:
+        layer: number of the trunk's layer.
+        made: there was a matrix to compare.
+        same: matrices that begin with the same bytes; empty when any differs.
+    """
+
+    layer: int
+    made: bool
+    same: tuple[TensorEntry, ...]
+
+
+def _no_copy(examined: Examined, made: Sequence[_Comparison], shown: TensorEntry) -> EvidenceItem:
+    copied = next((comparison for comparison in made if comparison.same), None)
+    observed = f"compared with {count_text(len(made), 'layer')}, equal to none"
+    if copied is not None:
+        names = [entry.name.rpartition(f"layers.{copied.layer}.")[2] for entry in copied.same]
+        observed = f"{_HEAD_LAYER}* equals layer {copied.layer} of the target: {listing(names)}"
     return EvidenceItem(
         check="head-own",
         claim="The head's layer is no copy of a layer of the target.",
-        verdict=Verdict.DISPROVED if copied else Verdict.PROVEN,
+        verdict=Verdict.PROVEN if copied is None else Verdict.DISPROVED,
         expected="other bytes than in any full-attention layer",
-        observed=f"{_HEAD_LAYER}* equals layer {layer} of the target: {listing(names)}"
-        if copied
-        else f"{count_text(compared, 'comparison')}, none equal",
-        where=tuple(place_of(entry) for entry in same),
+        observed=observed,
+        where=tuple(place_of(entry) for entry in (copied.same if copied else ())),
         command=examined.commands.values(shown.name),
     )
 

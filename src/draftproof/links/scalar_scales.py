@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,6 @@ from draftproof.links.element_values import decode
 LARGEST_GAP = 64 * 2**10
 """Bytes read in vain between two scales rather than reading twice."""
 LARGEST_SPAN = 4 * 2**20
-MOST_SPANS = 4096
 _WIDEST = 8
 
 
@@ -48,8 +48,16 @@ class _Span:
         return self.entries[-1].start + self.entries[-1].nbytes - self.start
 
 
-def read_scalar_scales(source: Source, modules: Iterable[ModulePrecision]) -> ScalarScales:
-    """Reads every scale of one number, as long as they lie in few enough places.
+def read_scalar_scales(
+    source: Source, modules: Iterable[ModulePrecision], most_spans: int | None, readers: int
+) -> ScalarScales:
+    """Reads every scale of one number, or those of places that are spread over the checkpoint.
+
+    Args:
+        source: the checkpoint's files.
+        modules: whose scales.
+        most_spans: places to read; None reads all.
+        readers: reads at a time.
 
     Raises:
         EnvironmentProblem: the hub cannot be reached any more.
@@ -60,17 +68,28 @@ def read_scalar_scales(source: Source, modules: Iterable[ModulePrecision]) -> Sc
         for leaf, entry in stored.companions.items()
         if "scale" in leaf and 0 < entry.nbytes <= _WIDEST and all(size == 1 for size in entry.shape)
     ]
-    values: dict[TensorEntry, float] = {}
-    for span in _spans(entries)[:MOST_SPANS]:
+
+    def read(span: _Span) -> dict[TensorEntry, float]:
         try:
-            data = source.read_range(span.entries[0].file, span.start, span.length)
+            return _values(span, source.read_range(span.entries[0].file, span.start, span.length))
         except EnvironmentProblem:
             raise
         except CheckpointError:
             # The file is short, which a claim of its own says.
-            continue
-        values.update(_values(span, data))
+            return {}
+
+    values: dict[TensorEntry, float] = {}
+    with ThreadPoolExecutor(max_workers=readers) as pool:
+        for found in pool.map(read, _spread(_spans(entries), most_spans)):
+            values.update(found)
     return ScalarScales(values, len(entries))
+
+
+def _spread(spans: Sequence[_Span], most: int | None) -> Sequence[_Span]:
+    """Up to `most` of them, from the first to the last."""
+    if most is None or len(spans) <= most:
+        return spans
+    return [spans[number * len(spans) // most] for number in range(most)]
 
 
 def _spans(entries: Iterable[TensorEntry]) -> list[_Span]:

@@ -28,6 +28,7 @@ class ValueReading:
         target_members: the same for everything else.
         budget: bytes of one weight; None reads whole weights.
         most_runs: runs of rows that a weight is sampled in; few where every read is a request.
+        most_spans: places that scales of one number are read from; None reads all of them.
         readers: reads at a time.
     """
 
@@ -35,6 +36,7 @@ class ValueReading:
     target_members: int | None
     budget: int | None
     most_runs: int = 8
+    most_spans: int | None = 4096
     readers: int = 2
 
 
@@ -42,9 +44,11 @@ SAMPLE = ValueReading(head_members=None, target_members=4, budget=256 * 2**10)
 """The default on a folder: the whole head, bounded rows of large weights, a sample of the rest."""
 NOTHING = ValueReading(head_members=0, target_members=0, budget=0)
 """Headers only."""
-FULL = ValueReading(head_members=None, target_members=None, budget=None)
+FULL = ValueReading(head_members=None, target_members=None, budget=None, most_spans=None)
 """Every byte."""
-REMOTE_SAMPLE = ValueReading(head_members=4, target_members=1, budget=32 * 2**10, most_runs=1, readers=8)
+REMOTE_SAMPLE = ValueReading(
+    head_members=4, target_members=1, budget=32 * 2**10, most_runs=1, most_spans=16, readers=8
+)
 """The default on a repository: a few kilobytes of some modules, the head's first."""
 
 

@@ -17,10 +17,17 @@ from draftproof.links.file_claims import file_items
 from draftproof.links.head_origin import norm_convention_notes, origin_items
 from draftproof.links.precision_claims import precision_items
 from draftproof.links.progress import NoProgress, Progress
-from draftproof.links.scalar_scales import read_scalar_scales
+from draftproof.links.scalar_scales import ScalarScales, read_scalar_scales
 from draftproof.links.subject import commands_for
 from draftproof.links.value_claims import reading_text, value_items
-from draftproof.links.value_reading import REMOTE_SAMPLE, SAMPLE, ReadValues, ValueReading, read_values
+from draftproof.links.value_reading import (
+    REMOTE_SAMPLE,
+    SAMPLE,
+    ReadValues,
+    StoredModules,
+    ValueReading,
+    read_values,
+)
 
 
 def check_weights(
@@ -60,9 +67,9 @@ def _planned(
     values = read_values(checkpoint, modules, reading, progress)
     items = [*completeness_items(examined), *precision_items(examined)]
     if values.all:
-        notes = norm_convention_notes(examined, values)
-        items += value_items(checkpoint, values, read_scalar_scales(checkpoint.source, modules.all), notes)
-        items += origin_items(examined)
+        scales = _scalar_scales(checkpoint, modules, reading)
+        items += value_items(checkpoint, values, scales, norm_convention_notes(examined, values))
+        items += origin_items(examined, reading.readers)
     return items, values
 
 
@@ -79,8 +86,12 @@ def _surveyed(
     values = read_values(checkpoint, modules, reading, progress)
     items = list(family_items(checkpoint, survey, modules, error))
     if values.all:
-        items += value_items(checkpoint, values, read_scalar_scales(checkpoint.source, modules.all))
+        items += value_items(checkpoint, values, _scalar_scales(checkpoint, modules, reading))
     return items, values
+
+
+def _scalar_scales(checkpoint: Checkpoint, modules: StoredModules, reading: ValueReading) -> ScalarScales:
+    return read_scalar_scales(checkpoint.source, modules.all, reading.most_spans, reading.readers)
 
 
 def _limits(values: ReadValues) -> tuple[str, ...]:
