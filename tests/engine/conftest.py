@@ -27,5 +27,5 @@ def small_model(checkpoint: Callable[[CheckpointOptions], WrittenCheckpoint]) ->
 
 @pytest.fixture(scope="session")
 def bfloat16_folder(checkpoint: Callable[[CheckpointOptions], WrittenCheckpoint]) -> WrittenCheckpoint:
-    """The large model's weights in BF16 on disk."""
-    return checkpoint(CheckpointOptions(moe=True, precision=BF16))
+    """A dense model in BF16 on disk: three recurrent layers and one of attention, MTP head."""
+    return checkpoint(CheckpointOptions(precision=BF16))

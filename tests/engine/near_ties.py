@@ -1,7 +1,8 @@
 """Tell a near-tie from a defect: where two texts of one request part, were the tokens closer than rounding?
 
 The logits of the parting position are computed afresh in a plain pass over the common text. Rounding is
-measured on the same model and text: the largest difference between rows computed one by one and in blocks.
+measured on the same model and text: the largest difference between rows computed one by one and in windows of
+other widths, and never less than one step of the model's own precision at the size of these logits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Parting:
         index: output token.
         gap: difference of the two tokens' scores, which are logits over temperature plus noise.
         lead: by how much the best of the two beats every other token, negative when another token is better.
-        rounding: largest score difference between two ways to compute the same rows.
+        rounding: largest score difference between several ways to compute the same rows.
     """
 
     index: int
@@ -54,7 +55,10 @@ def part(
     if index == shorter:
         return Parting(index, float("inf"), float("inf"), 0.0)
     tokens = [*request.prompt_ids, *plain[:index]]
-    rows, blocks = (logits_of(model, tokens, width) for width in (1, 4))
+    rows = logits_of(model, tokens, 1)
+    others = [logits_of(model, tokens, width) for width in (2, 3, 4, 6, len(tokens))]
+    step = torch.finfo(model.target.embedding.dtype).eps * float(rows[-1].abs().max())
+    rounding = max(step, *(float((other - rows).abs().max()) for other in others))
     temperature = request.parameters.temperature or 1.0
     scores = rows[-1] / temperature
     if request.parameters.temperature:
@@ -68,7 +72,7 @@ def part(
         index,
         abs(float(first - second)),
         float(torch.maximum(first, second) - rest.max()),
-        float((rows - blocks).abs().max()) / temperature,
+        rounding / temperature,
     )
 
 

@@ -6,7 +6,7 @@ However those got there, the drafts are the ones of the head run afresh over the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -119,10 +119,15 @@ def test_drafts_do_not_depend_on_what_was_rejected_before(
 
 
 def test_drafts_do_not_depend_on_neighbours(model: LoadedModel) -> None:
-    """Ragged windows, different numbers of drafts wanted, sequences that come and go."""
-    requests = [request_of("a", 3, 4.0), request_of("b", 30, 4.0, 9), request_of("c", 16, 1.3, 30)]
-    recorder = record(model, requests, Settings(draft_tokens=3, prompt_chunk=7, slots=2))
-    assert {entry[0].request_id for entry in recorder.seen} == {"a", "b", "c"}
+    """Ragged windows, different numbers of drafts wanted, sequences that come, go first, or never draft."""
+    requests = [
+        request_of("first to go", 3, 4.0, 5),
+        replace(request_of("plain", 5, 0.0), draft_tokens=0),
+        request_of("long prompt", 30, 4.0, 12),
+        request_of("late", 16, 1.3, 30),
+    ]
+    recorder = record(model, requests, Settings(draft_tokens=3, prompt_chunk=7, slots=3))
+    assert {entry[0].request_id for entry in recorder.seen} == {"first to go", "long prompt", "late"}
     for owner, tokens, drafts, wanted in recorder.seen:
         assert drafts == afresh(model, owner, tokens, wanted)
 
