@@ -1,7 +1,7 @@
 """In bfloat16 the text may differ only where two tokens tie within rounding; anything else is a defect.
 
-The model is dense: with experts, a near-tie in a router swaps an expert, and no bound on logits tells that from
-a defect.
+The model is dense: with experts, a near-tie in a router swaps an expert, and no bound on logits tells that
+from a defect.
 """
 
 from __future__ import annotations
