@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from draftproof.engine.config import MAX_DRAFT_TOKENS
 from draftproof.engine.request import Completion, Request
 from draftproof.models.loading import LoadedModel
 from draftproof.runtime.sampling import SamplingParameters
@@ -129,6 +130,14 @@ def test_same_text(
     engine = make_engine(model, drafter_of(drafter, model, expected), settings)
     check(engine.run(requests), expected)
     engine.check_integrity()
+
+
+@pytest.mark.parametrize("drafter", ["nextn", "oracle", "anti"])
+def test_same_text_with_as_many_drafts_as_there_may_be(
+    model: LoadedModel, requests: list[Request], expected: dict[str, Completion], drafter: str
+) -> None:
+    settings = Settings(draft_tokens=MAX_DRAFT_TOKENS, slots=3)
+    check(make_engine(model, drafter_of(drafter, model, expected), settings).run(requests[:6]), expected)
 
 
 def test_same_text_of_a_batch_without_speculation(
