@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -106,6 +107,19 @@ def test_a_checkpoint_that_is_not_there_is_one_line(argument, capsys):
 def test_a_repository_without_network_is_one_line(capsys):
     assert run(["verify", "organisation/model"]) == 4
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_interrupt_ends_a_long_reading_at_once(sound):
+    code = (
+        "import sys, time; from draftproof.cli import main, verify; "
+        "verify.check_weights = lambda *_: (print('reading', flush=True), time.sleep(60)); main.main()"
+    )
+    command = [sys.executable, "-c", code, "verify", str(sound)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "reading\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=10)
+    assert (process.returncode, errors) == (130, "")
 
 
 def test_full_reads_everything(sound, capsys):

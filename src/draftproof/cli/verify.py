@@ -98,15 +98,25 @@ def _function_runner(draft_tokens: int) -> LinkRunner:
     return lambda checkpoint, progress: run_function(checkpoint, progress, draft_tokens)
 
 
+def _side_by_side(
+    checkpoint: Checkpoint, runners: tuple[LinkRunner, ...], progress: Progress
+) -> list[LinkReport]:
+    pool = ThreadPoolExecutor(max_workers=len(runners))
+    running = [pool.submit(runner, checkpoint, progress) for runner in runners]
+    try:
+        return [future.result() for future in running]
+    finally:
+        # Not waited for: whoever interrupts a long reading does not wait for its end.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def _run(argument: str, runners: tuple[LinkRunner, ...]) -> ChainReport:
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     with paused_collection(), terminal_progress() as progress:
         checkpoint = open_checkpoint(
             argument, lambda done, total: progress.advance("reading headers", done, total)
         )
-        with ThreadPoolExecutor(max_workers=len(runners)) as pool:
-            running = [pool.submit(runner, checkpoint, progress) for runner in runners]
-            reports = [future.result() for future in running]
+        reports = _side_by_side(checkpoint, runners, progress)
     return ChainReport(
         subject=subject_of(checkpoint),
         links=tuple(sorted(reports, key=lambda report: report.link.number)),
