@@ -44,10 +44,11 @@ class DenseLinear:
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        product = torch.mm(rows.reshape(-1, rows.shape[-1]), self.columns)
-        if self.bias is not None:
-            product = product + self.bias
-        return product.view(*rows.shape[:-1], self.out_features)
+        flat = rows if rows.dim() == 2 else rows.reshape(-1, rows.shape[-1])
+        product = (
+            torch.mm(flat, self.columns) if self.bias is None else torch.addmm(self.bias, flat, self.columns)
+        )
+        return product if flat is rows else product.view(*rows.shape[:-1], self.out_features)
 
 
 class HalfLinear:
@@ -64,10 +65,11 @@ class HalfLinear:
         self.out_features = weight.shape[0]
 
     def __call__(self, rows: Tensor) -> Tensor:
-        product = fbgemm.multiply(rows.reshape(-1, rows.shape[-1]), self.packed)
+        flat = rows if rows.dim() == 2 else rows.reshape(-1, rows.shape[-1])
+        product = fbgemm.multiply(flat, self.packed)
         if self.scale is not None:
             product *= self.scale
-        return product.view(*rows.shape[:-1], self.out_features)
+        return product if flat is rows else product.view(*rows.shape[:-1], self.out_features)
 
 
 class TiedLinear:

@@ -1,0 +1,1 @@
+"""What every root-mean-square and l2 normalisation here divides by."""
