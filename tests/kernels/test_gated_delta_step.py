@@ -5,8 +5,9 @@ Every slot that a window does not name is full of NaN or a guard value and must 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import ModuleType
 
 import pytest
 import torch
@@ -14,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from draftproof.kernels.gated_delta_step import host, reference
 from draftproof.kernels.gated_delta_step.reference import (
     GatedDeltaParameters,
     RecurrentState,
     WindowRows,
-    gated_delta_step,
     settled_state,
 )
 
@@ -42,6 +43,19 @@ def make_parameters(seed: int = 0) -> GatedDeltaParameters:
 
 
 PARAMETERS = make_parameters()
+
+
+class Form:
+    """The implementation under test; hypothesis cannot take it from a fixture of each test."""
+
+    module: ModuleType = reference
+
+
+@pytest.fixture(autouse=True, params=[reference, host], ids=["reference", "host"], scope="module")
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    Form.module = request.param
+    yield
+    Form.module = reference
 
 
 @dataclass(frozen=True)
@@ -158,7 +172,7 @@ def padded(rows: Sequence[Rows]) -> Rows:
 
 def run(state: RecurrentState, window: WindowRows, rows: Sequence[Rows]) -> Tensor:
     batch = padded(rows)
-    return gated_delta_step(batch.inputs, batch.gate, batch.a, batch.b, PARAMETERS, state, window)
+    return Form.module.gated_delta_step(batch.inputs, batch.gate, batch.a, batch.b, PARAMETERS, state, window)
 
 
 def settled(state: RecurrentState, slot: int, pending: int) -> tuple[Tensor, Tensor]:
@@ -320,10 +334,8 @@ def test_bfloat16_inputs_give_bfloat16_outputs_and_a_float32_state() -> None:
     low = RecurrentState(
         state.recurrent, state.convolution.bfloat16(), state.stash_inputs.bfloat16(), *pools_of(state)[3:]
     )
-    parameters = PARAMETERS.__class__(
-        **{**vars(PARAMETERS), "convolution": PARAMETERS.convolution.bfloat16()}
-    )
-    output = gated_delta_step(
+    parameters = replace(PARAMETERS, convolution=PARAMETERS.convolution.bfloat16())
+    output = Form.module.gated_delta_step(
         *(tensor.bfloat16() for tensor in (rows.inputs, rows.gate, rows.a, rows.b)),
         parameters,
         low,

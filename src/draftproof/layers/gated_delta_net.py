@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from draftproof.architecture.spec import GatedDeltaNetSpec
+from draftproof.kernels.gated_delta_step.host import gated_delta_step
 from draftproof.kernels.gated_delta_step.reference import (
     GatedDeltaParameters,
     RecurrentState,
     WindowRows,
-    gated_delta_step,
 )
 from draftproof.layers.linear import Linear
 
@@ -35,7 +35,7 @@ class GatedDeltaNet:
     def __call__(self, hidden: Tensor, state: RecurrentState, rows: WindowRows) -> Tensor:
         """[batch, rows, hidden] to the same; moves the state as the window says."""
         spec = self.spec
-        inputs, gate, a, b = self.projections(hidden).split(
+        inputs, gate, a, b = self.projections(hidden).split_with_sizes(
             (spec.conv_dim, spec.value_dim, spec.num_value_heads, spec.num_value_heads), -1
         )
         gate = gate.unflatten(-1, (spec.num_value_heads, spec.value_head_dim))

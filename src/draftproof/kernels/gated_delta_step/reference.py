@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,24 @@ class RecurrentState:
 
 
 @dataclass(frozen=True)
+class FoldedConstants:
+    """Numbers of one layer that depend on its weights alone, as the host form reads them.
+
+    Attributes:
+        taps: [conv_kernel, conv_dim], the convolution's weights for each step back in time, oldest first.
+        key_root_epsilon: scalar tensor, for `norm.length` of queries and keys.
+        output_root_epsilon: scalar tensor, for `norm.length` of outputs made with queries that were not scaled:
+            a factor of the queries cancels in the norm, except in its epsilon.
+        output_scale: [value_head_dim] float32, norm weight * sqrt(value_head_dim).
+    """
+
+    taps: Tensor
+    key_root_epsilon: Tensor
+    output_root_epsilon: Tensor
+    output_scale: Tensor
+
+
+@dataclass(frozen=True)
 class GatedDeltaParameters:
     """Weights of one layer that are no projections.
 
@@ -56,6 +75,17 @@ class GatedDeltaParameters:
     norm_epsilon: float
     num_key_heads: int
     key_head_dim: int
+
+    @cached_property
+    def folded(self) -> FoldedConstants:
+        """Derived once, at the first use."""
+        width = self.norm.shape[0]
+        return FoldedConstants(
+            taps=self.convolution.t().contiguous(),
+            key_root_epsilon=self.norm.new_tensor(NORMALISATION_EPSILON**0.5),
+            output_root_epsilon=self.norm.new_tensor((self.norm_epsilon * width * self.key_head_dim) ** 0.5),
+            output_scale=self.norm * width**0.5,
+        )
 
 
 @dataclass(frozen=True)
@@ -121,7 +151,7 @@ def gated_delta_step(
         # A padded row must not touch the state.
         log_decay = log_decay * window.valid.unsqueeze(-1)
         beta = beta * window.valid.unsqueeze(-1)
-    history, replay_log_decay, replay_beta = _replay_rows(state, window, parameters.convolution.shape[1] - 1)
+    history, replay_log_decay, replay_beta = replay_rows(state, window, parameters.convolution.shape[1] - 1)
     columns = torch.cat((history, inputs), 1)
     query, key, value = _convolve(columns, parameters)
     replayed = max(window.pending)
@@ -145,7 +175,9 @@ def gated_delta_step(
     return _gated_norm(output[:, replayed:], gate, parameters).to(inputs.dtype).flatten(2)
 
 
-def settled_state(parameters: GatedDeltaParameters, state: RecurrentState, window: WindowRows) -> tuple[Tensor, Tensor]:
+def settled_state(
+    parameters: GatedDeltaParameters, state: RecurrentState, window: WindowRows
+) -> tuple[Tensor, Tensor]:
     """Committed state with the pending rows applied, as new tensors; nothing is written.
 
     Returns:
@@ -153,7 +185,7 @@ def settled_state(parameters: GatedDeltaParameters, state: RecurrentState, windo
         [batch, conv_kernel - 1, conv_dim].
     """
     tail = state.convolution.shape[1]
-    history, log_decay, beta = _replay_rows(state, window, tail)
+    history, log_decay, beta = replay_rows(state, window, tail)
     recurrent = window.select(state.recurrent)
     if max(window.pending):
         query, key, value = _convolve(history, parameters)
@@ -161,7 +193,7 @@ def settled_state(parameters: GatedDeltaParameters, state: RecurrentState, windo
     return recurrent.clone(), history[:, -tail:].clone()
 
 
-def _replay_rows(state: RecurrentState, window: WindowRows, tail: int) -> tuple[Tensor, Tensor, Tensor]:
+def replay_rows(state: RecurrentState, window: WindowRows, tail: int) -> tuple[Tensor, Tensor, Tensor]:
     """Convolution inputs [batch, tail + max pending, conv_dim], log decays and betas of the rows to replay.
 
     Sequences with fewer pending rows are padded in front, so that the newest accepted row is the last column for
@@ -207,7 +239,9 @@ def _convolve(columns: Tensor, parameters: GatedDeltaParameters) -> tuple[Tensor
     repeats = value_heads // parameters.num_key_heads
     if repeats > 1:
         queries_and_keys = (
-            queries_and_keys.unsqueeze(4).expand(-1, -1, -1, -1, repeats, -1).reshape(batch, rows, 2, value_heads, -1)
+            queries_and_keys.unsqueeze(4)
+            .expand(-1, -1, -1, -1, repeats, -1)
+            .reshape(batch, rows, 2, value_heads, -1)
         )
     query, key = queries_and_keys.unbind(2)
     return query * parameters.key_head_dim**-0.5, key, value.view(batch, rows, value_heads, -1)
@@ -231,17 +265,29 @@ def _write_state(
         if window.valid is None:
             window.store(state.convolution, columns[:, -tail:])
         else:
-            counts = torch.tensor(window.row_counts, device=columns.device)
-            order = counts.unsqueeze(1) + torch.arange(history_length - tail, history_length, device=columns.device)
-            newest = columns.gather(1, order.unsqueeze(-1).expand(-1, -1, columns.shape[2]))
-            window.store(state.convolution, newest)
+            window.store(state.convolution, newest_columns(columns, window, tail))
         return
     if replayed:
         window.store(state.recurrent, committed)
         window.store(state.convolution, columns[:, history_length - tail : history_length])
     rows = inputs.shape[1]
-    for pool, new in ((state.stash_inputs, inputs), (state.stash_log_decay, log_decay), (state.stash_beta, beta)):
+    for pool, new in (
+        (state.stash_inputs, inputs),
+        (state.stash_log_decay, log_decay),
+        (state.stash_beta, beta),
+    ):
         window.store(pool[:, :rows], new)
+
+
+def newest_columns(columns: Tensor, window: WindowRows, tail: int) -> Tensor:
+    """Last `tail` convolution inputs of each sequence's real rows, [batch, tail, conv_dim].
+
+    `columns` [batch, history + rows, conv_dim] ends with the window's rows, of which the last ones may be padding.
+    """
+    counts = torch.tensor(window.row_counts, device=columns.device)
+    history = columns.shape[1] - max(window.row_counts)
+    order = counts.unsqueeze(1) + torch.arange(history - tail, history, device=columns.device)
+    return columns.gather(1, order.unsqueeze(-1).expand(-1, -1, columns.shape[2]))
 
 
 def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) -> Tensor:
