@@ -10,6 +10,7 @@ import pytest
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.evidence import Verdict
 from draftproof.links.config import check_config
+from draftproof.links.weights import check_weights
 from tests.support.checkpoints import NVFP4_ROUTED, CheckpointOptions, Family, write_checkpoint
 from tests.support.faults import copy_of, protect, remove_config, set_config, strip_mtp
 
@@ -149,6 +150,17 @@ def test_a_field_that_makes_no_sense_is_named(damaged, path, value, check_name):
     item = claim(check(folder), check_name)
     assert item.verdict is DISPROVED
     assert path in item.observed
+
+
+def test_a_plan_that_would_fill_the_memory_is_refused(originals, damaged):
+    folder = damaged("nvfp4")
+    remove_config(folder, "text_config.layer_types")
+    set_config(folder, "text_config.num_hidden_layers", 1024)
+    set_config(folder, "text_config.num_experts", 65_536)
+    report = check(folder)
+    assert claim(report, "sizes-sensible").verdict is DISPROVED
+    assert "num_experts" in report.summary
+    assert "67,108,864 experts" in check_weights(open_checkpoint(str(folder))).summary
 
 
 # Places that must not contradict each other: (field, value) -> the check that compares them.

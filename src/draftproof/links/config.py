@@ -18,6 +18,7 @@ from draftproof.errors import ConfigError, DraftproofError, UnknownArchitecture
 from draftproof.evidence import EvidenceItem, Link, LinkReport, Location, Note, Verdict, information, warning
 from draftproof.evidence.quantities import count_text, listing
 from draftproof.links.config_agreement import agreement_items
+from draftproof.links.examined import refuse_absurd
 from draftproof.links.shell_commands import ShellCommands
 from draftproof.links.subject import commands_for
 
@@ -181,6 +182,7 @@ def _sizes(checkpoint: Checkpoint, config: ConfigReader, commands: ShellCommands
     claim = "The sizes in the config make sense together."
     try:
         spec = spec_from_config(checkpoint.config)
+        refuse_absurd(spec)
     except UnknownArchitecture:
         # Known well enough to look for a head, not to plan every tensor: link 2 says so.
         return

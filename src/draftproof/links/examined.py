@@ -6,15 +6,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from draftproof.architecture.plan_comparison import PlanComparison, compare
-from draftproof.architecture.spec import ModelSpec
+from draftproof.architecture.spec import ModelSpec, MoeSpec
 from draftproof.architecture.tensor_plan import ModelPart, PlannedTensor, detect_layouts, plan_tensors
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.checkpoint.precision import ModulePrecision, decide
+from draftproof.errors import ConfigError
 from draftproof.evidence import Location
 from draftproof.links.shell_commands import ShellCommands
 from draftproof.links.subject import commands_for
 from draftproof.links.value_reading import StoredModules
+
+MOST_EXPERTS = 2_000_000
+"""In all layers together; the largest release has 47,104."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,27 @@ class Examined:
     found: PlanComparison
 
 
+def refuse_absurd(spec: ModelSpec) -> None:
+    """Refuses a config whose plan would fill the memory before anything is compared with it.
+
+    Raises:
+        ConfigError: it asks for more experts than any model has.
+    """
+    experts = sum(layer.mlp.num_experts for layer in spec.layers if isinstance(layer.mlp, MoeSpec))
+    if experts > MOST_EXPERTS:
+        raise ConfigError(
+            f"config.json: num_experts: {experts:,} experts in {len(spec.layers):,} layers are more than the "
+            f"{MOST_EXPERTS:,} that are believed"
+        )
+
+
 def examine(checkpoint: Checkpoint, spec: ModelSpec) -> Examined:
-    """Plans every tensor of the model and compares the plan with the headers."""
+    """Plans every tensor of the model and compares the plan with the headers.
+
+    Raises:
+        ConfigError: the plan would be absurdly large.
+    """
+    refuse_absurd(spec)
     tensors = checkpoint.inventory.tensors
     plan = plan_tensors(spec, detect_layouts(tensors))
     return Examined(checkpoint, commands_for(checkpoint), spec, compare(plan, tensors))

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.finding import Finding, FindingKind
+from draftproof.checkpoint.index import INDEX_FILE
 from draftproof.checkpoint.inventory import FileRole
 from draftproof.evidence import EvidenceItem, Location, Note, Verdict, warning
 from draftproof.evidence.quantities import count_text, size_text
 from draftproof.links.shell_commands import ShellCommands
+from draftproof.links.subject import commands_for
 
 _PLACES = 20
 _ABSENT = frozenset(
@@ -143,8 +145,17 @@ def _claim(
         where=tuple(place for finding in decided for place in _places(finding))[:_PLACES],
         command=command,
         reason=reason,
-        notes=(*(warning(finding.message, *_places(finding)) for finding in harmless), *notes),
+        notes=(*(_harmless_note(checkpoint, finding) for finding in harmless), *notes),
     )
+
+
+def _harmless_note(checkpoint: Checkpoint, finding: Finding) -> Note:
+    commands = commands_for(checkpoint)
+    if finding.kind is FindingKind.TOTAL_SIZE_MISMATCH:
+        command = commands.field(finding.file, "total_size")
+    else:
+        command = commands.tensor_names(INDEX_FILE, finding.tensors[0]) if finding.tensors else ""
+    return warning(finding.message, *_places(finding), command=command)
 
 
 def _leaves_open(checkpoint: Checkpoint, finding: Finding) -> bool:
