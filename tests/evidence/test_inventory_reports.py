@@ -35,7 +35,7 @@ FLAGSHIP = Inventory(
 SILENT = Inventory(
     subject=SUBJECT,
     family="",
-    model_type="llama",
+    model_type="llama\ud800",
     dimensions=(),
     head=HeadInventory(None, None, None, 0, 0, 0, "", ()),
     layout="",
@@ -99,6 +99,7 @@ def test_what_is_not_known_is_not_invented():
     parsed = json.loads(render_json(InventoryModel.of(SILENT)))
     assert "declared_layers" not in parsed["head"]
     assert "family" not in parsed
+    assert parsed["model_type"] == "llama\\ud800"
 
 
 def test_json_carries_numbers_not_texts():

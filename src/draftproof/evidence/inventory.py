@@ -1,4 +1,4 @@
-"""What lies in a checkpoint: facts without verdicts, for ``draftproof inspect``."""
+"""What lies in a checkpoint: facts without verdicts, for ``draftproof inspect``; all text is printable."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from draftproof.evidence.chain import Subject
 from draftproof.evidence.item import Location, Note
+from draftproof.evidence.printable import make_printable
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class HeadInventory:
     layout: str
     files: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        make_printable(self, "layout", "files")
+
 
 @dataclass(frozen=True)
 class TensorFacts:
@@ -78,6 +82,9 @@ class TensorFacts:
     values_of: str = ""
     figures: tuple[tuple[str, float], ...] = ()
 
+    def __post_init__(self) -> None:
+        make_printable(self, "name", "file", "values_of")
+
 
 @dataclass(frozen=True)
 class FoundTensors:
@@ -94,6 +101,9 @@ class FoundTensors:
     part: str
     total: int
     shown: tuple[TensorFacts, ...]
+
+    def __post_init__(self) -> None:
+        make_printable(self, "part")
 
 
 @dataclass(frozen=True)
@@ -127,3 +137,6 @@ class Inventory:
     tensors: int
     size: int
     anomalies: tuple[Note, ...]
+
+    def __post_init__(self) -> None:
+        make_printable(self, "family", "model_type", "layout", "quantization")

@@ -6,7 +6,6 @@ import math
 from typing import Literal
 
 from draftproof.evidence.inventory import FoundTensors, HeadInventory, Inventory, ModuleGroup, TensorFacts
-from draftproof.evidence.printable import printable
 from draftproof.evidence.report_models import (
     SCHEMA_VERSION,
     LocationModel,
@@ -117,10 +116,10 @@ class TensorModel(ReportModel):
     def of(cls, tensor: TensorFacts) -> TensorModel:
         """From facts."""
         return cls(
-            name=printable(tensor.name),
+            name=tensor.name,
             dtype=tensor.dtype,
             shape=tensor.shape,
-            file=printable(tensor.file),
+            file=tensor.file,
             start=tensor.start,
             size=tensor.size,
             values_of=tensor.values_of or None,
@@ -143,7 +142,7 @@ class TensorsModel(ReportModel):
         """From facts."""
         return cls(
             subject=SubjectModel.of(found.subject),
-            part=printable(found.part),
+            part=found.part,
             total=found.total,
             shown=tuple(TensorModel.of(tensor) for tensor in found.shown),
         )

@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from draftproof.evidence.inventory import FoundTensors, HeadInventory, Inventory, TensorFacts
-from draftproof.evidence.printable import printable
 from draftproof.evidence.quantities import count_text, listing, size_text
 from draftproof.evidence.terminal_parts import (
     QUIET,
@@ -51,20 +50,18 @@ def print_tensors(console: Console, found: FoundTensors) -> None:
     console.print(heading("draftproof inspect", found.subject))
     for tensor in found.shown:
         console.print()
-        console.print(section(console, Text(printable(tensor.name), style="bold")))
+        console.print(section(console, Text(tensor.name, style="bold")))
         console.print(indented(_tensor(tensor), 2))
     rest = found.total - len(found.shown)
     if rest > 0:
         console.print()
-        console.print(
-            Text(f"and {count_text(rest, 'more tensor')} with '{printable(found.part)}'", style=QUIET)
-        )
+        console.print(Text(f"and {count_text(rest, 'more tensor')} with '{found.part}'", style=QUIET))
 
 
 def _tensor(tensor: TensorFacts) -> Table:
     table = pairs()
     table.add_row("stored", f"{tensor.dtype} {list(tensor.shape)}, {size_text(tensor.size)}")
-    table.add_row("in", Text(f"{printable(tensor.file)}, from byte {tensor.start:,}"))
+    table.add_row("in", Text(f"{tensor.file}, from byte {tensor.start:,}"))
     if tensor.values_of:
         table.add_row("values", tensor.values_of)
     for name, value in tensor.figures:

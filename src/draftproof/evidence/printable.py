@@ -23,6 +23,11 @@ def _escaped(character: str) -> str:
 
 
 def make_printable(evidence: object, *fields: str) -> None:
-    """Makes text fields of a frozen dataclass printable; to be called from its `__post_init__` only."""
+    """Makes fields of a frozen dataclass printable, texts or tuples of texts.
+
+    To be called from its `__post_init__` only.
+    """
     for field in fields:
-        object.__setattr__(evidence, field, printable(getattr(evidence, field)))
+        value = getattr(evidence, field)
+        safe = printable(value) if isinstance(value, str) else tuple(map(printable, value))
+        object.__setattr__(evidence, field, safe)
