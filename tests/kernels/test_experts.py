@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
-from draftproof.kernels.experts.reference import ALL_ROWS_LIMIT, Experts, routed_experts
+from draftproof.kernels.experts import host, reference
+from draftproof.kernels.experts.reference import ALL_ROWS_LIMIT, Experts
 from draftproof.layers.linear import DenseLinear, Fp8ScaledLinear, Nvfp4Linear, ParallelLinear
 from tools.quantization import decode_nvfp4, encode_fp8_channel, encode_nvfp4
 
+Form = Callable[..., Tensor]
+each_form = pytest.mark.parametrize(
+    "routed_experts", [reference.routed_experts, host.routed_experts], ids=["reference", "host"]
+)
 EXPERTS, PER_TOKEN, HIDDEN, INNER = 7, 3, 32, 48
 
 
@@ -50,16 +57,18 @@ def row_by_row(hidden: Tensor, chosen: Tensor, routing: Tensor, weights: Matrice
     return torch.stack(outputs).float()
 
 
+@each_form
 @pytest.mark.parametrize("rows", [1, 2, 5, ALL_ROWS_LIMIT, ALL_ROWS_LIMIT + 1, 40])
-def test_each_row_gets_its_own_experts(rows: int) -> None:
+def test_each_row_gets_its_own_experts(routed_experts: Form, rows: int) -> None:
     weights = Matrices()
     hidden, chosen, routing = routing_of(rows)
     output = routed_experts(hidden, chosen, routing, weights.dense())
     torch.testing.assert_close(output, row_by_row(hidden, chosen, routing, weights), atol=1e-4, rtol=1e-4)
 
 
+@each_form
 @pytest.mark.parametrize("rows", [3, ALL_ROWS_LIMIT + 5])
-def test_experts_that_nobody_chose_are_not_touched(rows: int) -> None:
+def test_experts_that_nobody_chose_are_not_touched(routed_experts: Form, rows: int) -> None:
     weights = Matrices()
     hidden, _, routing = routing_of(rows)
     chosen = torch.tensor([[0, 1, 5], [5, 3, 0], [1, 5, 3]])[torch.arange(rows) % 3]
@@ -70,8 +79,9 @@ def test_experts_that_nobody_chose_are_not_touched(rows: int) -> None:
     assert torch.isfinite(output).all()
 
 
+@each_form
 @pytest.mark.parametrize("rows", [1, 4, ALL_ROWS_LIMIT + 4])
-def test_a_row_does_not_depend_on_its_neighbours(rows: int) -> None:
+def test_a_row_does_not_depend_on_its_neighbours(routed_experts: Form, rows: int) -> None:
     weights = Matrices()
     hidden, chosen, routing = routing_of(rows)
     together = routed_experts(hidden, chosen, routing, weights.dense())
@@ -105,10 +115,25 @@ def fp8_experts(weights: Matrices) -> tuple[Experts, Matrices]:
     return Experts(gate_up, tuple(DenseLinear(matrix) for matrix in weights.down)), real
 
 
+@each_form
 @pytest.mark.parametrize("storage", [packed_experts, fp8_experts])
 @pytest.mark.parametrize("rows", [3, ALL_ROWS_LIMIT + 4])
-def test_kept_quantised_they_equal_their_real_numbers(storage, rows: int) -> None:
+def test_kept_quantised_they_equal_their_real_numbers(routed_experts: Form, storage, rows: int) -> None:
     experts, real = storage(Matrices())
     hidden, chosen, routing = routing_of(rows)
     output = routed_experts(hidden, chosen, routing, experts)
     torch.testing.assert_close(output, row_by_row(hidden, chosen, routing, real), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, host.FEW_ROWS, host.FEW_ROWS + 3])
+def test_experts_that_every_row_has_are_as_good_as_chosen(rows: int) -> None:
+    """The last two of seven serve every row, with weights of their own, beside two chosen ones."""
+    weights = Matrices()
+    hidden, _, _ = routing_of(rows)
+    generator = torch.Generator().manual_seed(2)
+    chosen = torch.stack([torch.randperm(5, generator=generator)[:2] for _ in range(rows)])
+    routing = torch.rand(rows, 4, generator=generator)
+    everyone = (5, 6)
+    all_chosen = torch.cat((chosen, torch.tensor(everyone).expand(rows, 2)), 1)
+    output = host.routed_experts(hidden, chosen, routing, weights.dense(), everyone)
+    torch.testing.assert_close(output, row_by_row(hidden, all_chosen, routing, weights), atol=1e-4, rtol=1e-4)
