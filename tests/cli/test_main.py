@@ -11,6 +11,7 @@ import pytest
 
 from draftproof.cli import main as cli
 from draftproof.cli.main import COMMANDS, Command, run
+from draftproof.evidence.report_models import ErrorModel
 
 PYTHON = [sys.executable, "-m", "draftproof.cli.main"]
 
@@ -65,7 +66,9 @@ def test_an_error_of_the_tree_is_one_printable_line_with_the_remedy(failing, cap
 
 def test_the_same_error_as_json_has_the_same_exit_code(failing, capsys):
     assert run(["no_network", "--json"]) == 4
-    parsed = json.loads(capsys.readouterr().out)
+    text = capsys.readouterr().out
+    parsed = json.loads(text)
+    assert ErrorModel.model_validate_json(text).exit_code == 4
     assert (parsed["kind"], parsed["error"], parsed["exit_code"]) == ("error", "EnvironmentProblem", 4)
     assert parsed["remedy"] == "Set HF_HUB_OFFLINE=1 to use the cache"
 
