@@ -13,26 +13,27 @@ from draftproof.layers.linear import DenseLinear
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
 
-HIDDEN, INNER, SHARED, EXPERTS, CHOSEN = 12, 20, 16, 6, 2
+HIDDEN, INNER, EXPERTS, CHOSEN = 12, 20, 6, 2
 
 
-def weights(seed: int = 0) -> dict[str, Tensor]:
-    generator = torch.Generator().manual_seed(seed)
+def weights(shared: int) -> dict[str, Tensor]:
+    """Of one layer whose shared expert is this wide."""
+    generator = torch.Generator().manual_seed(0)
     shapes = {
         "router": (EXPERTS, HIDDEN),
         "shared_gate": (1, HIDDEN),
         "gate": (EXPERTS, INNER, HIDDEN),
         "up": (EXPERTS, INNER, HIDDEN),
         "down": (EXPERTS, HIDDEN, INNER),
-        "shared_gate_proj": (SHARED, HIDDEN),
-        "shared_up": (SHARED, HIDDEN),
-        "shared_down": (HIDDEN, SHARED),
+        "shared_gate_proj": (shared, HIDDEN),
+        "shared_up": (shared, HIDDEN),
+        "shared_down": (HIDDEN, shared),
     }
     return {name: torch.randn(shape, generator=generator) * 0.5 for name, shape in shapes.items()}
 
 
-def mixture(parts: dict[str, Tensor], normalize: bool, shared: bool) -> MixtureOfExperts:
-    spec = MoeSpec(EXPERTS, CHOSEN, INNER, SHARED if shared else 0, normalize)
+def mixture(parts: dict[str, Tensor], normalize: bool, shared: int) -> MixtureOfExperts:
+    spec = MoeSpec(EXPERTS, CHOSEN, INNER, shared, normalize)
     router = torch.cat((parts["router"], parts["shared_gate"])) if shared else parts["router"]
     pairs = zip(parts["gate"], parts["up"], strict=True)
     experts = Experts(
@@ -46,7 +47,7 @@ def mixture(parts: dict[str, Tensor], normalize: bool, shared: bool) -> MixtureO
     return MixtureOfExperts(spec, DenseLinear(router), experts, mlp if shared else None)
 
 
-def by_the_book(row: Tensor, parts: dict[str, Tensor], normalize: bool, shared: bool) -> Tensor:
+def by_the_book(row: Tensor, parts: dict[str, Tensor], normalize: bool, shared: int) -> Tensor:
     probabilities = torch.softmax(parts["router"] @ row, 0)
     best = sorted(range(EXPERTS), key=lambda expert: -float(probabilities[expert]))[:CHOSEN]
     total = sum(float(probabilities[expert]) for expert in best) if normalize else 1.0
@@ -61,10 +62,10 @@ def by_the_book(row: Tensor, parts: dict[str, Tensor], normalize: bool, shared: 
 
 
 @pytest.mark.parametrize("normalize", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("shared", [0, 16, INNER], ids=["none", "narrower", "as wide"])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 3), (1, 40)])
-def test_it_follows_the_definition(normalize: bool, shared: bool, shape: tuple[int, int]) -> None:
-    parts = weights()
+def test_it_follows_the_definition(normalize: bool, shared: int, shape: tuple[int, int]) -> None:
+    parts = weights(shared)
     hidden = torch.randn(*shape, HIDDEN, generator=torch.Generator().manual_seed(1))
     found = mixture(parts, normalize, shared)(hidden)
     assert found.shape == hidden.shape
