@@ -48,13 +48,13 @@ class ComparisonView:
     def link(self, report: LinkReport) -> None:
         """A link as one line."""
         link = report.link
-        line = Text.assemble(
-            (f"{link.number} {link.value:<9}", "bold"),
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(
+            Text(f"{link.number} {link.value:<8}", style="bold"),
             verdict_text(self._console, report.verdict),
-            "  ",
-            report.summary,
+            Text(report.summary),
         )
-        self._console.print(line)
+        self._console.print(grid)
 
     def engine_ready(self, engine: NativeEngine, seconds: float) -> None:
         """The engine is loaded."""
@@ -64,27 +64,24 @@ class ComparisonView:
         text = f"  {loaded}, running on the CPU, {threads}, K = {engine.draft_tokens}"
         self._console.print(Text(text, style=QUIET))
 
-    def comparison(self, comparison: Comparison) -> None:
-        """One prompt, its answer, and both arms' figures. Sampled answers only as figures: one text is
-        enough."""
-        prompt, speculative = comparison.prompt, comparison.speculative
-        how = (
-            "greedy"
-            if comparison.sampling.temperature == 0
-            else f"temperature {comparison.sampling.temperature:g}"
-        )
+    def answers(self, comparisons: Sequence[Comparison]) -> None:
+        """One prompt, answered with every sampling: its end, one answer, and the figures of both arms.
+
+        The last answer is shown; greedy text of a small model soon repeats itself, sampled text reads better.
+        """
+        prompt = comparisons[0].prompt
         self._console.print()
         self._console.print(
-            Text.assemble((prompt.name, "bold"), f"  {prompt.kind}, {how}", (f"  {prompt.source}", QUIET))
+            Text.assemble((prompt.name, "bold"), f"  {prompt.kind}", (f"  {prompt.source}", QUIET))
         )
-        if comparison.sampling.temperature == 0:
-            self._console.print(
-                Padding(_excerpt(prompt.text, PROMPT_LINES, from_end=True, style=QUIET), (0, 0, 0, 2))
-            )
-            self._console.print(
-                Padding(_excerpt(speculative.text, ANSWER_LINES, from_end=False, style=""), (0, 0, 0, 2))
-            )
-        self._console.print(Text.assemble("  ", _same(comparison), "  ", _figures(comparison)))
+        self._indented(_excerpt(prompt.text, PROMPT_LINES, from_end=True, style=QUIET))
+        self._indented(_excerpt(comparisons[-1].speculative.text, ANSWER_LINES, from_end=False, style=""))
+        for comparison in comparisons:
+            line = Text.assemble(f"{_sampling(comparison):<15} ", _same(comparison), _figures(comparison))
+            self._indented(line)
+
+    def _indented(self, text: Text) -> None:
+        self._console.print(Padding(text, (0, 0, 0, 2)))
 
     def table(self, comparisons: Sequence[Comparison]) -> None:
         """All figures."""
@@ -113,8 +110,9 @@ class ComparisonView:
         """The verdict."""
         self._console.print()
         self._console.print(Text.assemble(verdict_text(self._console, chain.verdict), "  ", chain.summary))
-        open_ends = "; ".join(chain.does_not_prove)
-        self._console.print(Text(f"This does not prove {open_ends}.", style=QUIET))
+        self._console.print(Text("This does not prove", style=QUIET))
+        for clause in chain.does_not_prove:
+            self._indented(Text(f"- {clause}", style=QUIET))
         self._console.print(
             Text("Full evidence: draftproof demo --json, or draftproof verify tiny --run", style=QUIET)
         )
@@ -154,12 +152,16 @@ def _same(comparison: Comparison) -> Text:
     return Text(f"text differs from token {comparison.difference.index} on", style="bold red")
 
 
+def _sampling(comparison: Comparison) -> str:
+    temperature = comparison.sampling.temperature
+    return "greedy" if temperature == 0 else f"temperature {temperature:g}"
+
+
 def _figures(comparison: Comparison) -> Text:
     plain, speculative = comparison.plain, comparison.speculative
-    counts = speculative.drafts
     return Text(
-        f"{len(speculative.token_ids)} tokens: plain {plain.tokens_per_second:.0f}/s, "
-        f"NEXTN {speculative.tokens_per_second:.0f}/s, accept length {counts.accept_length:.2f}",
+        f", {plain.tokens_per_second:.0f} -> {speculative.tokens_per_second:.0f} tokens/s, "
+        f"accept length {speculative.drafts.accept_length:.2f}",
         style=QUIET,
     )
 

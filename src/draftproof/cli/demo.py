@@ -16,7 +16,6 @@ from draftproof.cli.native_engine import NativeEngine, build_native_engine
 from draftproof.engine.config import EngineConfig
 from draftproof.errors import EnvironmentProblem
 from draftproof.evidence import ChainReport, LinkReport
-from draftproof.evidence.json_report import to_json
 from draftproof.links.config import check_config
 from draftproof.links.function import Comparison, check_function, compare
 from draftproof.links.progress import Progress
@@ -60,6 +59,8 @@ def demo(
         subject_of(checkpoint), tuple(links), __version__, started_at, tuple(DEMO_COMMAND.split())
     )
     if as_json:
+        from draftproof.evidence.json_report import to_json
+
         write_text(to_json(chain))
     else:
         view.closing(chain)
@@ -79,14 +80,14 @@ def _function(
     started = perf_counter()
     engine: NativeEngine = build_native_engine(checkpoint, config)
     view.engine_ready(engine, perf_counter() - started)
+    answered: list[Comparison] = []
     total = len(prompts) * len(samplings)
-    done = 0
 
     def seen(comparison: Comparison) -> None:
-        nonlocal done
-        done += 1
-        progress.advance("answering without and with NEXTN", done, total)
-        view.comparison(comparison)
+        answered.append(comparison)
+        progress.advance("answering without and with NEXTN", len(answered), total)
+        if len(answered) % len(samplings) == 0:
+            view.answers(answered[-len(samplings) :])
 
     progress.advance("answering without and with NEXTN", 0, total)
     comparisons = compare(engine, prompts, samplings, seen)

@@ -64,8 +64,8 @@ def compare(
         seen: called after each comparison, for progress.
     """
     comparisons = []
-    for sampling in samplings:
-        for prompt in prompts:
+    for prompt in prompts:
+        for sampling in samplings:
             plain = engine.generate(prompt, sampling, Arm.PLAIN)
             speculative = engine.generate(prompt, sampling, Arm.SPECULATIVE)
             same = plain.token_ids == speculative.token_ids
