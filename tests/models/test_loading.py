@@ -1,44 +1,26 @@
-"""Loading is accounting: quantised layouts stand for the right numbers; what is amiss is refused by name."""
+"""Loading is accounting: what is skipped is named; what is missing, too much or wrong is refused by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from draftproof.errors import AccountingError, UnsupportedRequest
-from draftproof.models.loading import LoadedModel
-from draftproof.models.stored_linear import DenseBackend, WeightStorage
-from draftproof.runtime.state_store import WindowKind
-from tests.models.reference import assert_same_logits, reference_logits, reference_model, write_dequantized
+from tests.models.quantized import QUANTIZED, logits_of
 from tests.support.checkpoints import (
-    BF16,
-    FP8_BLOCK,
-    FP8_BLOCK_EXPERTS,
-    FP8_CHANNEL,
-    FP8_TENSOR,
     FP32,
-    MTP_NVFP4,
-    MTP_NVFP4_COMPRESSED,
-    NVFP4_COMPRESSED,
-    NVFP4_MIXED,
     NVFP4_ROUTED,
-    NVFP4_ROUTED_SHARED,
     CheckpointOptions,
-    Family,
     WrittenCheckpoint,
 )
-from tests.support.engines import Settings, load, make_store, random_prompt
+from tests.support.engines import load
 from tests.support.faults import (
     copy_of,
     drop_scale,
     drop_tensors,
-    fill_tensor,
     flip_tied_flag,
     put_tensors,
     rename_tensors,
@@ -49,154 +31,6 @@ from tests.support.faults import (
 from tests.support.raw_safetensors import RawTensor
 
 Checkpoints = Callable[[CheckpointOptions], WrittenCheckpoint]
-
-QUANTIZED = {
-    "fp8 block": CheckpointOptions(precision=FP8_BLOCK),
-    "fp8 block, moe": CheckpointOptions(moe=True, precision=FP8_BLOCK, scale_inv_dtype="float32", shards=2),
-    "fp8 block of 128": CheckpointOptions(moe=True, precision=FP8_BLOCK.with_block(128, 128)),
-    "fp8 block, qwen3-next": CheckpointOptions(Family.QWEN3_NEXT, moe=True, precision=FP8_BLOCK),
-    "fp8 experts": CheckpointOptions(moe=True, precision=FP8_BLOCK_EXPERTS),
-    "fp8 tensor": CheckpointOptions(precision=FP8_TENSOR, kv_scales=True),
-    "fp8 tensor, qwen3-next": CheckpointOptions(Family.QWEN3_NEXT, moe=True, precision=FP8_TENSOR),
-    "fp8 channel": CheckpointOptions(moe=True, precision=FP8_CHANNEL),
-    "nvfp4 routed": CheckpointOptions(moe=True, precision=NVFP4_ROUTED, shards=3),
-    "nvfp4 routed, own scales": CheckpointOptions(moe=True, precision=NVFP4_ROUTED, shared_scales=False),
-    "nvfp4 routed, nvfp4 head": CheckpointOptions(moe=True, precision=NVFP4_ROUTED, mtp_precision=MTP_NVFP4),
-    "nvfp4 routed, fp8 head": CheckpointOptions(
-        moe=True, precision=NVFP4_ROUTED, mtp_precision=FP8_BLOCK_EXPERTS
-    ),
-    "nvfp4 routed and shared": CheckpointOptions(moe=True, precision=NVFP4_ROUTED_SHARED),
-    "nvfp4 mixed": CheckpointOptions(moe=True, precision=NVFP4_MIXED, kv_scales=True),
-    "nvfp4 mixed, dense": CheckpointOptions(precision=NVFP4_MIXED),
-    "nvfp4 compressed": CheckpointOptions(
-        moe=True, precision=NVFP4_COMPRESSED, mtp_precision=MTP_NVFP4_COMPRESSED
-    ),
-    "nvfp4 compressed, dense": CheckpointOptions(precision=NVFP4_COMPRESSED),
-}
-PROMPT = random_prompt(40, 2)
-
-
-@torch.inference_mode()
-def logits_of(model: LoadedModel) -> tuple[Tensor, Tensor]:
-    """Logits of target and head over the prompt, [rows, vocab] each."""
-    assert model.head is not None
-    store = make_store(model, Settings(slots=1, max_length=len(PROMPT)))
-    store.open_slot(0, [2, 1, 3])
-    rows = torch.tensor([PROMPT[:-1]])
-    window = store.begin([0], [rows.shape[1]], WindowKind.EXTEND)
-    hidden = model.target.forward(rows, window.window)
-    window.commit([rows.shape[1]])
-    attention = store.attention_rows([0], [0], [rows.shape[1]])
-    drafted = model.head.forward(torch.tensor([PROMPT[1:]]), hidden, attention, store.head_caches)
-    return model.target.logits(hidden)[0], model.head.logits(drafted)[0]
-
-
-@pytest.fixture(scope="module")
-def dequantized(
-    checkpoint: Checkpoints, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[Path, tuple[Tensor, Tensor]]]:
-    """The same weights as float32 on disk: the folder, and our logits from it."""
-
-    @cache
-    def get(layout: str) -> tuple[Path, tuple[Tensor, Tensor]]:
-        folder = tmp_path_factory.mktemp("dequantized", numbered=True) / "checkpoint"
-        write_dequantized(checkpoint(QUANTIZED[layout]), folder)
-        return folder, logits_of(load(folder))
-
-    return get
-
-
-@pytest.mark.parametrize("storage", WeightStorage)
-@pytest.mark.parametrize("layout", QUANTIZED)
-def test_quantised_weights_stand_for_their_real_numbers(
-    checkpoint: Checkpoints,
-    dequantized: Callable[[str], tuple[Path, tuple[Tensor, Tensor]]],
-    layout: str,
-    storage: WeightStorage,
-) -> None:
-    _, expected = dequantized(layout)
-    found = logits_of(load(checkpoint(QUANTIZED[layout]).folder, storage=storage))
-    for ours, real in zip(found, expected, strict=True):
-        assert_same_logits(ours, real)
-
-
-@pytest.mark.parametrize(
-    "layout", ["fp8 block, moe", "fp8 tensor", "nvfp4 routed", "nvfp4 mixed", "nvfp4 compressed"]
-)
-def test_the_half_precision_backend_gives_the_same_numbers(
-    checkpoint: Checkpoints, dequantized: Callable[[str], tuple[Path, tuple[Tensor, Tensor]]], layout: str
-) -> None:
-    from draftproof.kernels.half_linear import fbgemm
-
-    if not fbgemm.is_available():
-        pytest.skip("this build of torch has no FBGEMM")
-    _, expected = dequantized(layout)
-    found = logits_of(load(checkpoint(QUANTIZED[layout]).folder, backend=DenseBackend.FBGEMM_HALF))
-    for ours, real in zip(found, expected, strict=True):
-        assert_same_logits(ours, real)
-
-
-@pytest.mark.parametrize(
-    "layout", ["fp8 block, qwen3-next", "nvfp4 mixed, dense", "nvfp4 routed, own scales"]
-)
-def test_transformers_agrees_on_the_real_numbers(
-    dequantized: Callable[[str], tuple[Path, tuple[Tensor, Tensor]]], layout: str
-) -> None:
-    folder, (target, _) = dequantized(layout)
-    expected = reference_logits(reference_model(folder), torch.tensor([PROMPT[:-1]]))[0]
-    assert_same_logits(target, expected)
-
-
-def test_quantisation_changed_something(checkpoint: Checkpoints) -> None:
-    """Otherwise the comparisons above would compare a thing with itself."""
-    exact = logits_of(load(checkpoint(CheckpointOptions(moe=True, precision=FP32)).folder))
-    for layout in ("fp8 channel", "nvfp4 routed and shared", "nvfp4 compressed"):
-        found = logits_of(load(checkpoint(QUANTIZED[layout]).folder))
-        assert (found[0] - exact[0]).abs().max() > 0.01
-
-
-def test_global_scales_of_gate_and_up_may_differ(checkpoint: Checkpoints, tmp_path: Path) -> None:
-    """0.010 beside 0.013, as released checkpoints have them: one scale for both halves would be garbage."""
-    options = replace(QUANTIZED["nvfp4 routed, own scales"], seed=5)
-    written = checkpoint(options)
-    folder = copy_of(written.folder, tmp_path / "unequal")
-    tensors = dict(written.tensors)
-    for expert in range(options.sizes.experts):
-        stem = f"{options.text_prefix}layers.1.mlp.experts.{expert}.up_proj."
-        scale = written.stored[f"{stem}weight_scale_2"]
-        fill_tensor(folder, f"{stem}weight_scale_2", float(scale) * 1.3)
-        tensors[f"{stem}weight"] = tensors[f"{stem}weight"] * 1.3
-    real = write_dequantized(replace(written, tensors=tensors), tmp_path / "real")
-    expected, untouched = logits_of(load(real)), logits_of(load(written.folder))
-    assert (expected[0] - untouched[0]).abs().max() > 0.01
-    for storage in WeightStorage:
-        assert_same_logits(logits_of(load(folder, storage=storage))[0], expected[0])
-
-
-def test_both_dialects_of_nvfp4_give_the_same_model(checkpoint: Checkpoints) -> None:
-    """Stored as multiplier or as divisor: equal up to the rounding of the reciprocal."""
-    modelopt = replace(QUANTIZED["nvfp4 routed and shared"], shared_scales=False)
-    divisors = replace(
-        NVFP4_COMPRESSED,
-        encodings={
-            group: kind for group, kind in NVFP4_COMPRESSED.encodings.items() if group.value != "attention"
-        },
-    )
-    compressed = replace(modelopt, precision=divisors)
-    for storage in WeightStorage:
-        first, second = (
-            logits_of(load(checkpoint(options).folder, storage=storage)) for options in (modelopt, compressed)
-        )
-        assert_same_logits(second[0], first[0])
-
-
-def test_block_scales_may_have_modelopts_name(checkpoint: Checkpoints, tmp_path: Path) -> None:
-    """`weight_scale` in two dimensions, as its FP8_PB_WO writes it, instead of `weight_scale_inv`."""
-    written = checkpoint(QUANTIZED["fp8 block"])
-    folder = copy_of(written.folder, tmp_path / "renamed")
-    rename_tensors(folder, lambda name: name.replace("weight_scale_inv", "weight_scale"))
-    for ours, other in zip(logits_of(load(folder)), logits_of(load(written.folder)), strict=True):
-        assert torch.equal(ours, other)
 
 
 def test_skipped_tensors_are_named_with_their_reason(checkpoint: Checkpoints) -> None:
@@ -414,12 +248,3 @@ def test_dropping_a_scale_of_a_packed_weight(checkpoint: Checkpoints, tmp_path: 
     drop_scale(folder, f"{EXPERT}gate_proj.weight")
     with pytest.raises(AccountingError, match=f"tensor {EXPERT}gate_proj.weight_scale\\S* is missing"):
         load(folder)
-
-
-def test_bf16_and_fp32_storage_of_the_same_numbers_are_one_model(
-    checkpoint: Checkpoints, tmp_path: Path
-) -> None:
-    written = checkpoint(CheckpointOptions(moe=True, precision=BF16))
-    real = write_dequantized(written, tmp_path / "wide")
-    for ours, other in zip(logits_of(load(written.folder)), logits_of(load(real)), strict=True):
-        assert torch.equal(ours, other)
