@@ -20,6 +20,10 @@ from draftproof.runtime.state_store import StateStore, WindowKind
 from draftproof.text.tokenizer import Tokenizer
 
 
+BLOCK_WIDTHS = (2, 3, 4, 17)
+"""Rows in which a deciding row is computed again: widths of verify windows, and one of a prompt chunk."""
+
+
 class NativeEngine:
     """Answers one prompt at a time with one engine; both arms share its weights.
 
@@ -67,22 +71,24 @@ class NativeEngine:
     def explain(
         self, prompt: Prompt, sampling: Sampling, plain: Generated, speculative: Generated
     ) -> Difference:
-        """Compute the deciding logits twice, alone and within a block of rows, and compare the gap with
-        rounding."""
+        """Compute the deciding logits alone and within blocks of rows, and compare the gap with rounding."""
         pairs = zip(plain.token_ids, speculative.token_ids, strict=False)
         shorter = min(len(plain.token_ids), len(speculative.token_ids))
         index = next((place for place, (left, right) in enumerate(pairs) if left != right), shorter)
         tokens = [*self._ids(prompt), *plain.token_ids[:index]]
         if index == shorter:
             return Difference(index, float("inf"), 0.0)
-        block, alone = self._last_logits(tokens, 4), self._last_logits(tokens, 1)
+        alone = self._last_logits(tokens, 1)
+        noise = max(float((self._last_logits(tokens, width) - alone).abs().max()) for width in BLOCK_WIDTHS)
+        # Two ways of computing may agree by luck; nothing is known better than one step of the compute type.
+        step = torch.finfo(TORCH_TYPES[self._config.compute_type]).eps * float(alone.abs().max())
         scale = sampling.temperature or 1.0
         scores = alone / scale
         if sampling.temperature:
             seed, position = torch.tensor([sampling.seed]), torch.tensor([len(tokens)])
             scores = scores + gumbel_noise(seed, position, torch.arange(scores.shape[-1]))[0]
         gap = scores[plain.token_ids[index]] - scores[speculative.token_ids[index]]
-        return Difference(index, abs(float(gap)), float((block - alone).abs().max()) / scale)
+        return Difference(index, abs(float(gap)), max(noise, step) / scale)
 
     @cached_property
     def _probe(self) -> StateStore:
