@@ -263,3 +263,12 @@ def test_every_field_of_a_release_may_be_null_or_wrong_without_a_crash() -> None
                 changed(MOE_397B, path, value)
             except (ConfigError, UnknownArchitecture):
                 continue
+
+
+@pytest.mark.parametrize("field", ["mscale", "mscale_all_dim", "truncate"])
+def test_a_rotary_field_that_is_not_implemented_is_refused_not_ignored(field: str) -> None:
+    config = public_config(DENSE_9B)
+    scaling = {"rope_type": "yarn", "rope_theta": 1e7, "factor": 4.0, field: 1}
+    config["text_config"]["rope_parameters"] = scaling
+    with pytest.raises(ConfigError, match=rf"rope_parameters\.{field}: .* not implemented"):
+        spec_from_config(config_files(config))

@@ -8,6 +8,8 @@ from draftproof.checkpoint.config import ConfigReader
 DEFAULT_THETA = 1e7
 DEFAULT_PARTIAL_FACTOR = 0.25
 KNOWN_SCALINGS = ("default", "linear", "yarn")
+FIELDS_NOT_READ = ("mscale", "mscale_all_dim", "truncate")
+"""Fields of YaRN in other families. They change the angles, so a config that has one is refused, not half understood."""
 
 
 def rotary_spec(text: ConfigReader, head_dim: int, max_position: int) -> RotarySpec:
@@ -43,6 +45,9 @@ def rotary_spec(text: ConfigReader, head_dim: int, max_position: int) -> RotaryS
         raise scaling.refuse(key, f"expected one of {', '.join(KNOWN_SCALINGS)}, found {kind[:40]!r}")
     if kind == "default":
         return RotarySpec(theta, dimensions, mrope_section=section)
+    for name in FIELDS_NOT_READ:
+        if scaling.has(name):
+            raise scaling.refuse(name, "changes the rotary embedding in a way that is not implemented")
     return RotarySpec(
         theta=theta,
         dimensions=dimensions,
