@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from draftproof.architecture.spec import AttentionSpec
+from draftproof.kernels.norm.reference import length
+from draftproof.kernels.paged_attention import host
 from draftproof.kernels.paged_attention.reference import paged_attention, write_pages
 from draftproof.layers.linear import Linear
 from draftproof.layers.norm import OffsetRmsNorm
@@ -41,17 +44,47 @@ class Attention:
         batch, count, _ = hidden.shape
         key_width = spec.num_key_value_heads * spec.head_dim
         projected = self.projections(hidden)
-        query, key, value = projected.split((projected.shape[-1] - 2 * key_width, key_width, key_width), -1)
-        gate = None
+        query, key, value = projected.split_with_sizes(
+            (projected.shape[-1] - 2 * key_width, key_width, key_width), -1
+        )
         query = query.view(batch, count, spec.num_heads, -1)
-        if spec.gated:
-            query, gate = query.chunk(2, -1)
+        gate = query[..., spec.head_dim :] if spec.gated else None
         key = key.view(batch, count, spec.num_key_value_heads, spec.head_dim)
-        query = rotate(self.query_norm(query), angles)
-        key = rotate(self.key_norm(key), angles)
-        write_pages(cache.keys, key, rows.locations)
-        write_pages(cache.values, value.view(key.shape), rows.locations)
-        attended = paged_attention(query, cache.keys, cache.values, rows.page_table, rows.starts)
+        query, key = self._place(query[..., : spec.head_dim] if spec.gated else query, key, angles)
+        value = value.view(key.shape)
+        origin = rows.only_origin
+        if origin is None:
+            write_pages(cache.keys, key, rows.locations)
+            write_pages(cache.values, value, rows.locations)
+            attended = paged_attention(query, cache.keys, cache.values, rows.page_table, rows.starts)
+        else:
+            start = rows.starts[0]
+            host.write_pages(cache.keys, key, origin + start)
+            host.write_pages(cache.values, value, origin + start)
+            attended = host.paged_attention(query, cache.keys, cache.values, origin, start)
         if gate is not None:
             attended = attended * torch.sigmoid(gate)
         return self.output(attended.flatten(2))
+
+    def _place(self, query: Tensor, key: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Norm and rotation of queries and keys, as heads of one tensor: half the operations."""
+        heads = torch.cat((query, key), 2)
+        wide = heads.float()
+        normed = (wide / length(wide, self._root_epsilon)).mul_(self._scale).to(heads.dtype)
+        return rotate(normed, angles).split_with_sizes((query.shape[2], key.shape[2]), 2)
+
+    @cached_property
+    def _scale(self) -> Tensor:
+        """[heads, head_dim] of all queries, then all keys."""
+        return torch.stack(
+            [self.query_norm.scale] * self.spec.num_heads
+            + [self.key_norm.scale] * self.spec.num_key_value_heads
+        )
+
+    @cached_property
+    def _root_epsilon(self) -> Tensor:
+        """[heads, 1] in the same order."""
+        return torch.stack(
+            [self.query_norm.root_epsilon] * self.spec.num_heads
+            + [self.key_norm.root_epsilon] * self.spec.num_key_value_heads
+        ).unsqueeze(1)

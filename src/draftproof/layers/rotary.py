@@ -12,6 +12,7 @@ from torch import Tensor
 
 from draftproof.architecture.spec import RotarySpec
 from draftproof.errors import UnsupportedRequest
+from draftproof.layers.window import AttentionRows
 
 
 class RotaryEmbedding:
@@ -37,6 +38,13 @@ class RotaryEmbedding:
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for [batch, rows] positions, each [batch, rows, 1, width] float32."""
         return self.cos[positions].unsqueeze(2), self.sin[positions].unsqueeze(2)
+
+    def of(self, rows: AttentionRows) -> tuple[Tensor, Tensor]:
+        """The same for a window's rows; views of the tables when it has one sequence."""
+        if len(rows.starts) > 1:
+            return self.at(rows.positions)
+        start, end = rows.starts[0], rows.starts[0] + rows.rows
+        return self.cos[start:end].unsqueeze(1), self.sin[start:end].unsqueeze(1)
 
 
 def rotate(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from draftproof.kernels.gated_delta_step.reference import RecurrentState, WindowRows
@@ -24,17 +26,51 @@ LayerState = KeyValueCache | RecurrentState
 class AttentionRows:
     """Where a window's rows stand in the pages.
 
+    Tensors are made when they are first asked for: one sequence whose pages are consecutive needs none.
+
     Attributes:
-        positions: [batch, rows] int64 position of each row.
         page_table: [batch, pages per sequence] int64.
+        page_size: positions per page.
         starts: position of the first row of each sequence.
-        locations: [batch * rows] int64 flat page location of each row; page 0 for padding.
+        row_counts: real rows of each sequence; later rows of the window are padding.
+        origins: flat page location of each sequence's position 0 when the pages up to the window's end are
+            consecutive, so that position p lies at origin + p; else None.
     """
 
-    positions: Tensor
     page_table: Tensor
+    page_size: int
     starts: tuple[int, ...]
-    locations: Tensor
+    row_counts: tuple[int, ...]
+    origins: tuple[int | None, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the window, padding included."""
+        return max(self.row_counts)
+
+    @property
+    def only_origin(self) -> int | None:
+        """The origin of a batch of one sequence; None for other batches."""
+        return self.origins[0] if len(self.origins) == 1 else None
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """[batch, rows] int64 position of each row."""
+        device = self.page_table.device
+        return torch.tensor(self.starts, device=device).unsqueeze(1) + torch.arange(self.rows, device=device)
+
+    @cached_property
+    def locations(self) -> Tensor:
+        """[batch * rows] int64 flat page location of each row; page 0 for padding."""
+        pages = self.page_table.gather(1, self.positions // self.page_size)
+        locations = pages * self.page_size + self.positions % self.page_size
+        if min(self.row_counts) < self.rows:
+            device = locations.device
+            real = torch.arange(self.rows, device=device) < torch.tensor(
+                self.row_counts, device=device
+            ).unsqueeze(1)
+            locations = torch.where(real, locations, 0)
+        return locations.flatten()
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Qwen35Model:
             [batch, rows, hidden] after the final norm.
         """
         hidden = self.embed(token_ids)
-        angles = self.rotary.at(window.attention.positions)
+        angles = self.rotary.of(window.attention)
         for layer, state in zip(self.layers, window.trunk, strict=True):
             if isinstance(layer, AttentionLayer):
                 assert isinstance(state, KeyValueCache)

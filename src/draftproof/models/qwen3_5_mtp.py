@@ -56,7 +56,7 @@ class MtpHead:
         """
         embedded = self.embedding_norm(self.target.embed(next_token_ids))
         state = self.fc(torch.cat((embedded, self.hidden_norm(hidden)), -1))
-        angles = self.target.rotary.at(rows.positions)
+        angles = self.target.rotary.of(rows)
         for layer, cache in zip(self.layers, caches, strict=True):
             state = layer(state, angles, cache, rows)
         return self.norm(state)

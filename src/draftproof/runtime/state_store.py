@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from itertools import count, takewhile
 
 import torch
 from torch import Tensor
@@ -65,13 +67,18 @@ class StateStore:
         self._trunk = tuple(_layer_state(layer.mixer, sizes, dtype, device) for layer in spec.layers)
         head = spec.mtp
         head_states = [
-            _layer_state(head.layer.mixer, sizes, dtype, device) for _ in range(head.num_layers if head else 0) if head
+            _layer_state(head.layer.mixer, sizes, dtype, device)
+            for _ in range(head.num_layers if head else 0)
+            if head
         ]
         self.head_caches = tuple(state for state in head_states if isinstance(state, KeyValueCache))
         pages_per_sequence = -(-sizes.max_positions // sizes.page_size)
         self._page_tables = torch.full((sizes.slots, pages_per_sequence), SCRAP_PAGE, device=device)
         self._lengths = [0] * sizes.slots
         self._pending = [0] * sizes.slots
+        self._first_pages = [SCRAP_PAGE] * sizes.slots
+        # How many of a slot's pages follow each other from the first on.
+        self._straight = [0] * sizes.slots
         self._open: Transaction | None = None
 
     def open_slot(self, slot: int, pages: Sequence[int]) -> None:
@@ -80,6 +87,10 @@ class StateStore:
         self._pending[slot] = 0
         self._page_tables[slot] = SCRAP_PAGE
         self._page_tables[slot, : len(pages)] = torch.tensor(pages, device=self._device)
+        self._first_pages[slot] = pages[0]
+        self._straight[slot] = sum(
+            1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(pages, count(pages[0])))
+        )
         for state in self._trunk:
             if isinstance(state, RecurrentState):
                 state.recurrent[slot] = 0
@@ -102,11 +113,12 @@ class StateStore:
         if min(row_counts) < 1:
             raise ValueError("every sequence of a window needs at least one row")
         if kind is WindowKind.VERIFY and rows > self.sizes.window_rows:
-            raise ValueError(f"a window of {rows} rows cannot be rolled back; this store keeps {self.sizes.window_rows}")
-        slot_index = torch.tensor(slots, device=self._device)
+            raise ValueError(
+                f"a window of {rows} rows cannot be rolled back; this store keeps {self.sizes.window_rows}"
+            )
         window = Window(
             rows=WindowRows(
-                slots=slot_index,
+                slots=_slot_index(tuple(slots), self._device),
                 slot_range=_consecutive(slots),
                 pending=tuple(self._pending[slot] for slot in slots),
                 row_counts=tuple(row_counts),
@@ -119,22 +131,26 @@ class StateStore:
         self._open = Transaction(self, tuple(slots), tuple(row_counts), kind, window)
         return self._open
 
-    def attention_rows(self, slots: Sequence[int], starts: Sequence[int], row_counts: Sequence[int]) -> AttentionRows:
+    def attention_rows(
+        self, slots: Sequence[int], starts: Sequence[int], row_counts: Sequence[int]
+    ) -> AttentionRows:
         """Positions and page locations of rows that begin at `starts`; the drafter's chain uses it too."""
-        rows = max(row_counts)
-        consecutive = _consecutive(slots)
-        table = self._page_tables[consecutive if consecutive is not None else torch.tensor(slots, device=self._device)]
-        positions = torch.tensor(starts, device=self._device).unsqueeze(1) + torch.arange(rows, device=self._device)
-        pages = table.gather(1, positions // self.sizes.page_size)
-        locations = pages * self.sizes.page_size + positions % self.sizes.page_size
-        valid = self._valid_rows(row_counts, rows)
-        if valid is not None:
-            locations = torch.where(valid, locations, SCRAP_PAGE * self.sizes.page_size)
-        return AttentionRows(positions, table, tuple(starts), locations.flatten())
+        slot_range = _consecutive(slots)
+        table = self._page_tables[
+            slot_range if slot_range is not None else _slot_index(tuple(slots), self._device)
+        ]
+        rows, page_size = max(row_counts), self.sizes.page_size
+        origins = tuple(
+            self._first_pages[slot] * page_size if start + rows <= self._straight[slot] * page_size else None
+            for slot, start in zip(slots, starts, strict=True)
+        )
+        return AttentionRows(table, page_size, tuple(starts), tuple(row_counts), origins)
 
     def pending_rows(self, slot: int) -> WindowRows:
         """Geometry that reads one slot's committed state and what is pending on it, without any new row."""
-        return WindowRows(torch.tensor([slot]), slice(slot, slot + 1), (self._pending[slot],), (0,), None, False)
+        return WindowRows(
+            torch.tensor([slot]), slice(slot, slot + 1), (self._pending[slot],), (0,), None, False
+        )
 
     def committed_pages(self, cache: KeyValueCache, slot: int) -> tuple[Tensor, Tensor]:
         """Keys and values of a slot's committed positions, [positions, heads, head_dim], as copies."""
@@ -150,7 +166,22 @@ class StateStore:
     def _valid_rows(self, row_counts: Sequence[int], rows: int) -> Tensor | None:
         if min(row_counts) == rows:
             return None
-        return torch.arange(rows, device=self._device) < torch.tensor(row_counts, device=self._device).unsqueeze(1)
+        return torch.arange(rows, device=self._device) < torch.tensor(
+            row_counts, device=self._device
+        ).unsqueeze(1)
+
+    def abandon(self, slots: Sequence[int]) -> None:
+        """Close the open window, if any, after a fault; the sequences in these slots are lost.
+
+        Their pages may hold NaN. They are cleared, because a masked score is multiplied by whatever lies in a page.
+        """
+        self._open = None
+        for slot in slots:
+            pages = self._page_tables[slot]
+            for state in (*self._trunk, *self.head_caches):
+                if isinstance(state, KeyValueCache):
+                    state.keys[pages] = 0
+                    state.values[pages] = 0
 
     def _finish(self, transaction: Transaction, counts: Sequence[int]) -> None:
         self._open = None
@@ -163,7 +194,12 @@ class Transaction:
     """One open window. Exactly one `commit` closes it."""
 
     def __init__(
-        self, store: StateStore, slots: tuple[int, ...], row_counts: tuple[int, ...], kind: WindowKind, window: Window
+        self,
+        store: StateStore,
+        slots: tuple[int, ...],
+        row_counts: tuple[int, ...],
+        kind: WindowKind,
+        window: Window,
     ) -> None:
         self._store = store
         self.slots = slots
@@ -182,8 +218,16 @@ class Transaction:
             raise ValueError("this window is not open")
         for count, rows in zip(counts, self.row_counts, strict=True):
             if not 1 <= count <= rows or (self.kind is WindowKind.EXTEND and count != rows):
-                raise ValueError(f"cannot commit {count} of {rows} rows of a window that will {self.kind.value}")
+                raise ValueError(
+                    f"cannot commit {count} of {rows} rows of a window that will {self.kind.value}"
+                )
         self._store._finish(self, counts)
+
+
+@lru_cache(maxsize=256)
+def _slot_index(slots: tuple[int, ...], device: torch.device) -> Tensor:
+    """[batch] int64; the same few slots come in every step."""
+    return torch.tensor(slots, device=device)
 
 
 def _consecutive(slots: Sequence[int]) -> slice | None:

@@ -17,7 +17,9 @@ def write_pages(cache: Tensor, rows: Tensor, locations: Tensor) -> None:
     cache.view(-1, *cache.shape[2:]).index_copy_(0, locations, rows.flatten(0, 1))
 
 
-def paged_attention(query: Tensor, keys: Tensor, values: Tensor, page_table: Tensor, starts: tuple[int, ...]) -> Tensor:
+def paged_attention(
+    query: Tensor, keys: Tensor, values: Tensor, page_table: Tensor, starts: tuple[int, ...]
+) -> Tensor:
     """Attend; the window's own keys and values are in the pages already.
 
     Args:
@@ -44,7 +46,9 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, page_table: Ten
         scores = (grouped[index] @ key.permute(1, 2, 0)).float()
         if rows > 1:
             hidden = torch.ones(rows, context, dtype=torch.bool, device=query.device).triu_(start + 1)
-            scores.view(key_value_heads, rows, group, context).masked_fill_(hidden[None, :, None], float("-inf"))
+            scores.view(key_value_heads, rows, group, context).masked_fill_(
+                hidden[None, :, None], float("-inf")
+            )
         weights = scores.softmax(-1).to(query.dtype)
         outputs.append(weights @ value.transpose(0, 1))
     output = outputs[0].unsqueeze(0) if batch == 1 else torch.stack(outputs)
