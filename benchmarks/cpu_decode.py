@@ -118,8 +118,8 @@ def main() -> None:
                     )
     figures = summarize(rows, names)
     print(f"threads {built.threads}")
-    for line in figures.items():
-        print(*line)
+    for name, line in figures.items():
+        print(f"{name:<22}", *line.values())
     samples = [{key: value for key, value in row.items() if key != "token_ids"} for row in rows]
     print(write_record("cpu-decode", {"threads": built.threads, **figures}, {"answers": samples}))
 

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+import draftproof
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -32,7 +34,8 @@ def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str,
         },
         "software": {
             "python": platform.python_version(),
-            **{package: version(package) for package in ("torch", "transformers", "draftproof")},
+            "draftproof": draftproof.__version__,
+            **{package: version(package) for package in ("torch", "transformers")},
         },
         "figures": figures,
         "samples": samples,
