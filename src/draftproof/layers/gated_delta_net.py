@@ -38,5 +38,5 @@ class GatedDeltaNet:
         inputs, gate, a, b = self.projections(hidden).split_with_sizes(
             (spec.conv_dim, spec.value_dim, spec.num_value_heads, spec.num_value_heads), -1
         )
-        gate = gate.unflatten(-1, (spec.num_value_heads, spec.value_head_dim))
+        gate = gate.view(*hidden.shape[:2], spec.num_value_heads, spec.value_head_dim)
         return self.output(gated_delta_step(inputs, gate, a, b, self.parameters, state, rows))

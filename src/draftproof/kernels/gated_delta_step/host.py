@@ -36,42 +36,59 @@ def gated_delta_step(
     window: WindowRows,
 ) -> Tensor:
     """Advance one layer over a window; arguments, result and effect as in the reference."""
-    rows, replayed = inputs.shape[1], max(window.pending)
+    batch, rows, width = inputs.shape
+    replayed = max(window.pending)
     total = replayed + rows
     if total > FEW_ROWS:
         return reference.gated_delta_step(inputs, gate, a, b, parameters, state, window)
-    log_decay = F.softplus(a.float() + parameters.dt_bias).mul_(parameters.negative_a)
-    beta = b.float().sigmoid()
+    log_decay = F.softplus(_wide(a) + parameters.dt_bias).mul_(parameters.negative_a)
+    beta = _wide(b).sigmoid()
     if window.valid is not None:
         # A padded row must not touch the state.
         log_decay = log_decay * window.valid.unsqueeze(-1)
         beta = beta * window.valid.unsqueeze(-1)
-    history, replay_log_decay, replay_beta = replay_rows(state, window, parameters.convolution.shape[1] - 1)
-    columns = torch.cat((history, inputs), 1)
-    mixed = _convolve(columns, total, parameters)
+    columns, all_log_decay, all_beta = _with_replayed(inputs, log_decay, beta, state, window)
+    mixed = _convolve(columns, batch, total, width, parameters.folded.taps)
     if total == 1 and window.commits_all:
-        output = _one_row(mixed, log_decay, beta, parameters, state, window)
-    elif replayed:
-        all_log_decay = torch.cat((replay_log_decay, log_decay), 1)
-        all_beta = torch.cat((replay_beta, beta), 1)
+        output = _one_row(mixed, all_log_decay, all_beta, parameters, state, window)
+    else:
         output = _several_rows(mixed, all_log_decay, all_beta, rows, parameters, state, window)
-    else:
-        output = _several_rows(mixed, log_decay, beta, rows, parameters, state, window)
-    _write_rows(state, window, columns, inputs, log_decay, beta, history.shape[1])
-    return _gated_norm(output, gate, parameters).to(inputs.dtype).flatten(2)
+    _write_rows(columns, inputs, log_decay, beta, state, window)
+    return _gated_norm(output, gate, parameters, inputs.dtype)
 
 
-def _convolve(columns: Tensor, total: int, parameters: GatedDeltaParameters) -> Tensor:
+def _wide(rows: Tensor) -> Tensor:
+    """In float32; a call less when it is."""
+    return rows if rows.dtype is torch.float32 else rows.float()
+
+
+def _with_replayed(
+    inputs: Tensor, log_decay: Tensor, beta: Tensor, state: RecurrentState, window: WindowRows
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Columns [batch, taps - 1 + total, conv_dim], log decays and betas [batch, total, value_heads]."""
+    slots, replayed = window.slot_range, max(window.pending)
+    if slots is None or min(window.pending) < replayed:
+        history, replay_log_decay, replay_beta = replay_rows(state, window, state.convolution.shape[1])
+        columns = torch.cat((history, inputs), 1)
+        if replayed == 0:
+            return columns, log_decay, beta
+        return columns, torch.cat((replay_log_decay, log_decay), 1), torch.cat((replay_beta, beta), 1)
+    if replayed == 0:
+        return torch.cat((state.convolution[slots], inputs), 1), log_decay, beta
+    rows = (slots, slice(replayed))
+    return (
+        torch.cat((state.convolution[slots], state.stash_inputs[rows], inputs), 1),
+        torch.cat((state.stash_log_decay[rows], log_decay), 1),
+        torch.cat((state.stash_beta[rows], beta), 1),
+    )
+
+
+def _convolve(columns: Tensor, batch: int, total: int, width: int, taps: Tensor) -> Tensor:
     """Causal depthwise convolution and SiLU: [batch, total, conv_dim] float32."""
-    taps = parameters.folded.taps
-    batch, length_, width = columns.shape
-    if total == 1:
-        mixed = (columns * taps).sum(1, keepdim=True)
-    else:
-        # The same columns as seen by each tap, [batch, taps, total, conv_dim], without a copy.
-        seen = columns.as_strided((batch, taps.shape[0], total, width), (length_ * width, width, width, 1))
-        mixed = (seen * taps.unsqueeze(1)).sum(1)
-    return F.silu(mixed, inplace=True).float()
+    # The same columns as seen by each tap, [batch, taps, total, conv_dim], without a copy.
+    strides = ((total + taps.shape[0] - 1) * width, width, width, 1)
+    seen = columns.as_strided((batch, taps.shape[0], total, width), strides)
+    return _wide(F.silu((seen * taps).sum(1), inplace=True))
 
 
 def _one_row(
@@ -85,8 +102,8 @@ def _one_row(
     """One certain row and nothing to replay: [batch * value_heads, 1, value_head_dim]; the state moves on."""
     value_heads = log_decay.shape[2]
     units, value = _split(mixed, parameters, value_heads)
-    heads = units.index_select(0, _head_order(mixed.shape[0], 1, 1, parameters, value_heads, mixed.device))
-    query, key = heads.view(value.shape[0], 2, 1, -1).unbind(1)
+    order = _head_order(mixed.shape[0], 1, 1, parameters.num_key_heads, value_heads, mixed.device)
+    query, key = units.index_select(0, order).view(-1, 2, 1, parameters.key_head_dim).unbind(1)
     pool = window.select(state.recurrent)
     recurrent = pool.view(-1, *pool.shape[2:])
     recurrent.mul_(log_decay.exp().view(-1, 1, 1))
@@ -113,59 +130,50 @@ def _several_rows(
     """
     batch, total, value_heads = log_decay.shape
     units, value = _split(mixed, parameters, value_heads)
-    order = _head_order(batch, total, rows, parameters, value_heads, mixed.device)
+    order = _head_order(batch, total, rows, parameters.num_key_heads, value_heads, mixed.device)
     heads = units.index_select(0, order).view(batch * value_heads, rows + total, -1)
-    keys = heads[:, rows:]
+    keys = heads.narrow(1, rows, total)
     pool = window.select(state.recurrent)
     recurrent = pool.view(-1, *pool.shape[2:])
     mask, sums = _decay_table(total, rows, mixed.device)
-    decays = (
-        torch.addmm(mask, log_decay.transpose(1, 2).reshape(-1, total), sums)
-        .exp_()
-        .view(-1, rows + total, total + 1)
+    by_head = log_decay.transpose(1, 2).reshape(-1, total)
+    decays = torch.addmm(mask, by_head, sums).exp_().view(-1, rows + total, total + 1)
+    parts = (rows, total)
+    query_pairs, key_pairs = (
+        torch.bmm(heads, keys.transpose(1, 2)).mul_(decays[..., 1:]).split_with_sizes(parts, 1)
     )
-    pairs = torch.bmm(heads, keys.transpose(1, 2)).mul_(decays[..., 1:])
-    reads = torch.bmm(heads, recurrent).mul_(decays[..., :1])
+    query_reads, key_reads = torch.bmm(heads, recurrent).mul_(decays[..., :1]).split_with_sizes(parts, 1)
     weight = beta.transpose(1, 2).reshape(-1, total, 1)
     # The negated right side and solution save a copy; the sign returns where they are used.
     negated = torch.linalg.solve_triangular(
-        pairs[:, rows:] * weight, reads[:, rows:].sub_(value).mul_(weight), upper=False, unitriangular=True
+        key_pairs * weight, key_reads.sub_(value).mul_(weight), upper=False, unitriangular=True
     )
-    output = torch.baddbmm(reads[:, :rows], pairs[:, :rows], negated, alpha=-1)
+    output = torch.baddbmm(query_reads, query_pairs, negated, alpha=-1)
     certain = total if window.commits_all else total - rows
     if certain:
-        last = decays[:, rows + certain - 1]
-        fading_keys = keys[:, :certain] * last[:, 1 : certain + 1].unsqueeze(-1)
-        recurrent.mul_(last[:, 0, None, None])
-        recurrent.baddbmm_(fading_keys.transpose(1, 2), negated[:, :certain], alpha=-1)
+        last = rows + certain - 1
+        fading_keys = keys.narrow(1, 0, certain) * decays[:, last, 1 : certain + 1, None]
+        recurrent.mul_(decays[:, last, :1, None])
+        recurrent.baddbmm_(fading_keys.transpose(1, 2), negated.narrow(1, 0, certain), alpha=-1)
         if window.slot_range is None:
             window.store(state.recurrent, pool)
     return output
 
 
 def _split(mixed: Tensor, parameters: GatedDeltaParameters, value_heads: int) -> tuple[Tensor, Tensor]:
-    """Unit queries and keys [batch * total * 2 * key_heads, key_head_dim]; values [batch * value_heads, total, dim]."""
+    """Unit queries and keys [batch * total * 2 * key_heads, key_head_dim]; values [batch * value_heads, total,
+    value_head_dim]."""
     batch, total, width = mixed.shape
     key_width = 2 * parameters.num_key_heads * parameters.key_head_dim
-    both = mixed[..., :key_width].view(batch, total, -1, parameters.key_head_dim)
+    both, value = mixed.split_with_sizes((key_width, width - key_width), 2)
+    both = both.view(batch * total, -1, parameters.key_head_dim)
     units = both / length(both, parameters.folded.key_root_epsilon)
-    value = mixed[..., key_width:].view(batch, total, value_heads, -1).transpose(1, 2)
+    value = value.view(batch, total, value_heads, -1).transpose(1, 2)
     return units.view(-1, parameters.key_head_dim), value.flatten(0, 1)
 
 
-def _head_order(
-    batch: int,
-    total: int,
-    rows: int,
-    parameters: GatedDeltaParameters,
-    value_heads: int,
-    device: torch.device,
-) -> Tensor:
-    return _head_order_of(batch, total, rows, parameters.num_key_heads, value_heads, device)
-
-
 @lru_cache(maxsize=256)
-def _head_order_of(
+def _head_order(
     batch: int, total: int, rows: int, key_heads: int, value_heads: int, device: torch.device
 ) -> Tensor:
     """Which unit vectors each value head reads: queries of the last `rows` rows, then keys of all rows.
@@ -187,7 +195,7 @@ def _head_order_of(
 def _decay_table(total: int, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Constants that turn log decays [heads, total] into those between rows, [heads, (rows + total) * (total + 1)].
 
-    Output rows are those of `_head_order_of`. Column 0 is the decay since the state before the window, column j + 1
+    Output rows are those of `_head_order`. Column 0 is the decay since the state before the window, column j + 1
     that since row j: the sum over the later rows up to the output's own. A later j is masked with -inf.
 
     Returns:
@@ -202,40 +210,29 @@ def _decay_table(total: int, rows: int, device: torch.device) -> tuple[Tensor, T
 
 
 def _write_rows(
-    state: RecurrentState,
-    window: WindowRows,
-    columns: Tensor,
-    inputs: Tensor,
-    log_decay: Tensor,
-    beta: Tensor,
-    history_length: int,
+    columns: Tensor, inputs: Tensor, log_decay: Tensor, beta: Tensor, state: RecurrentState, window: WindowRows
 ) -> None:
     """Convolution inputs of the certain rows; then nothing more, or the new stash."""
-    tail = state.convolution.shape[1]
-    rows = inputs.shape[1]
+    tail, rows, replayed = state.convolution.shape[1], inputs.shape[1], max(window.pending)
     if window.commits_all:
-        newest = (
-            columns[:, -tail:] if window.valid is None else reference.newest_columns(columns, window, tail)
-        )
+        padded = window.valid is not None
+        newest = reference.newest_columns(columns, window, tail) if padded else columns[:, replayed + rows :]
         window.store(state.convolution, newest)
         return
-    if history_length > tail:
-        window.store(state.convolution, columns[:, history_length - tail : history_length])
-    for pool, new in (
-        (state.stash_inputs, inputs),
-        (state.stash_log_decay, log_decay),
-        (state.stash_beta, beta),
-    ):
+    if replayed:
+        window.store(state.convolution, columns[:, replayed : replayed + tail])
+    stash = ((state.stash_inputs, inputs), (state.stash_log_decay, log_decay), (state.stash_beta, beta))
+    for pool, new in stash:
         if window.slot_range is not None:
             pool[window.slot_range, :rows] = new
         else:
             window.store(pool[:, :rows], new)
 
 
-def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) -> Tensor:
-    """RMSNorm over each head, then the SiLU of the gate: [batch, rows, value_heads, value_head_dim] float32."""
+def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters, dtype: torch.dtype) -> Tensor:
+    """RMSNorm over each head, then the SiLU of the gate: [batch, rows, value_heads * value_head_dim]."""
     folded = parameters.folded
     normed = (output / length(output, folded.output_root_epsilon)).mul_(folded.output_scale)
     batch, rows, value_heads, _ = gate.shape
     by_row = normed.view(batch, value_heads, rows, -1).transpose(1, 2)
-    return F.silu(gate.float()).mul_(by_row)
+    return F.silu(_wide(gate)).mul_(by_row).flatten(2).to(dtype)

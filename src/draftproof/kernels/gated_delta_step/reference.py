@@ -41,7 +41,7 @@ class FoldedConstants:
     """Numbers of one layer that depend on its weights alone, as the host form reads them.
 
     Attributes:
-        taps: [conv_kernel, conv_dim], the convolution's weights for each step back in time, oldest first.
+        taps: [conv_kernel, 1, conv_dim], the convolution's weights for each step back in time, oldest first.
         key_root_epsilon: scalar tensor, for `norm.length` of queries and keys.
         output_root_epsilon: scalar tensor, for `norm.length` of outputs made with queries that were not scaled:
             a factor of the queries cancels in the norm, except in its epsilon.
@@ -81,7 +81,7 @@ class GatedDeltaParameters:
         """Derived once, at the first use."""
         width = self.norm.shape[0]
         return FoldedConstants(
-            taps=self.convolution.t().contiguous(),
+            taps=self.convolution.t().contiguous().unsqueeze(1),
             key_root_epsilon=self.norm.new_tensor(NORMALISATION_EPSILON**0.5),
             output_root_epsilon=self.norm.new_tensor((self.norm_epsilon * width * self.key_head_dim) ** 0.5),
             output_scale=self.norm * width**0.5,
