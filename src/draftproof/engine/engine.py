@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
-from draftproof.errors import UsageError
+from draftproof.errors import EngineFault, UsageError
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows, token_logprobs
 from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
@@ -141,13 +141,26 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> tuple[StepOutput, ...]:
-        """Run one step; what it added to requests, in slot order."""
+        """Run one step; what it added to requests, in slot order.
+
+        Raises:
+            EngineFault: the model gave logits that mean nothing. The step's requests are dropped; the engine
+                goes on with the others.
+        """
         for sequence in self._scheduler.admit():
             self.store.open_slot(sequence.slot, sequence.pages)
         step = self._scheduler.next_step()
-        if isinstance(step, PromptStep):
-            return self._prompt_step(step)
-        return self._decode_step(step) if isinstance(step, DecodeStep) else ()
+        if step is None:
+            return ()
+        try:
+            return self._prompt_step(step) if isinstance(step, PromptStep) else self._decode_step(step)
+        except EngineFault:
+            # The state of the step's sequences has moved and cannot be trusted; all others are untouched.
+            lost = (step.sequence,) if isinstance(step, PromptStep) else step.sequences
+            self.store.abandon([sequence.slot for sequence in lost if sequence.slot >= 0])
+            for sequence in lost:
+                self.abort(sequence.request_id)
+            raise
 
     def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
         """Run requests to their end; completions in the order of the requests.
