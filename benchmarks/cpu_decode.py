@@ -3,8 +3,8 @@
     python -m benchmarks.cpu_decode [--rounds N] [--tokens N]
 
 Arms: `transformers.generate` on the same weights (float32), our plain decoding, and NEXTN with K = 1 to 5.
-Every round answers every prompt with every arm, in an order that rotates. Speed is tokens per second after the
-first token; ratios are paired per round and prompt. Texts of all arms are compared with plain decoding.
+Every round answers every prompt with every arm, in an order that rotates. Speed is tokens per second after
+the first token; ratios are paired per round and prompt. Texts of all arms are compared with plain decoding.
 """
 
 from __future__ import annotations

@@ -49,7 +49,9 @@ def test_a_k_that_cannot_be_is_refused_in_one_line(capsys):
 
 def test_the_doctor_finds_everything_required(capsys):
     assert run(["doctor", "--json"]) == 0
-    checks = {(check["area"], check["name"]): check for check in json.loads(capsys.readouterr().out)["checks"]}
+    checks = {
+        (check["area"], check["name"]): check for check in json.loads(capsys.readouterr().out)["checks"]
+    }
     assert checks["kernel", "linear"]["state"] == "ok"
     assert checks["checkpoint", "tiny"]["state"] == "ok"
 

@@ -1,4 +1,5 @@
-"""The same engine on a CUDA device: the embedded checkpoint's text is the CPU's, with and without speculation.
+"""The same engine on a CUDA device: the embedded checkpoint's text is the CPU's, with and without
+speculation.
 
 python -m pytest -m gpu tests/engine/test_cuda.py
 """

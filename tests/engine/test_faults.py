@@ -22,6 +22,11 @@ def engine(moe_checkpoint):
     return build_engine(open_checkpoint(str(moe_checkpoint.folder)), EngineConfig(max_length=64)).engine
 
 
+def run_to_the_end(engine):
+    while engine.has_work:
+        engine.step()
+
+
 def poison(engine, slot):
     """NaN in everything that belongs to one slot, as a broken kernel would leave it."""
     for state in engine.store.trunk:
@@ -36,8 +41,7 @@ def test_the_requests_of_the_step_are_dropped_and_the_engine_goes_on(engine):
     engine.step()
     poison(engine, 0)
     with pytest.raises(EngineFault):
-        while engine.has_work:
-            engine.step()
+        run_to_the_end(engine)
     assert not engine.has_work
     engine.check_integrity()
     assert engine.run([request("again", (1, 2, 3))])[0].token_ids == expected
@@ -52,8 +56,7 @@ def test_pages_of_a_lost_request_do_not_spoil_the_next_one(engine):
     engine.step()
     poison(engine, 0)
     with pytest.raises(EngineFault):
-        while engine.has_work:
-            engine.step()
+        run_to_the_end(engine)
     found = {
         done.request_id: done.token_ids for done in engine.run([request(*row) for row in prompts.items()])
     }

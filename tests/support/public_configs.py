@@ -1,4 +1,5 @@
-"""Config files of public releases, from tests/data/configs; `_provenance` in each says how sure its content is."""
+"""Config files of public releases, from tests/data/configs; `_provenance` in each says how sure its content
+is."""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ DEFAULT_THETA = 1e7
 DEFAULT_PARTIAL_FACTOR = 0.25
 KNOWN_SCALINGS = ("default", "linear", "yarn")
 FIELDS_NOT_READ = ("mscale", "mscale_all_dim", "truncate")
-"""Fields of YaRN in other families. They change the angles, so a config that has one is refused, not half understood."""
+"""Fields of YaRN in other families. They change the angles, so a config that has one is refused, not half
+understood."""
 
 
 def rotary_spec(text: ConfigReader, head_dim: int, max_position: int) -> RotarySpec:

@@ -19,7 +19,6 @@ from draftproof.runtime.sampling import SamplingParameters
 from draftproof.runtime.state_store import StateStore, WindowKind
 from draftproof.text.tokenizer import Tokenizer
 
-
 BLOCK_WIDTHS = (2, 3, 4, 17)
 """Rows in which a deciding row is computed again: widths of verify windows, and one of a prompt chunk."""
 

@@ -141,14 +141,16 @@ def _require_whole_files(checkpoint: Checkpoint) -> None:
 
 
 def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:
-    """NEXTN needs a head: declared, or known from the family and there; a promise without tensors is a fault."""
+    """NEXTN needs a head: declared, or known from the family and there; a promise without tensors is a
+    fault."""
     present = any(name.startswith("mtp.") for name in checkpoint.inventory.tensors)
     remedy = "Use --drafter none, or run `draftproof verify` to see what is there."
     if spec.mtp is None or (spec.mtp.declared_at is None and not present):
         raise UsageError("the checkpoint has no MTP head, so NEXTN has nothing to draft with", remedy)
     if not present:
         raise AccountingError(
-            f"the config declares an MTP head ({spec.mtp.declared_at}), but the checkpoint holds no mtp.* tensor",
+            f"the config declares an MTP head ({spec.mtp.declared_at}), but the checkpoint holds "
+            "no mtp.* tensor",
             remedy,
         )
 

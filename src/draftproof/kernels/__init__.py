@@ -1,1 +1,2 @@
-"""Device operations. Each op is a folder: `__init__` says what it computes, `reference` defines it in torch."""
+"""Device operations. Each op is a folder: `__init__` says what it computes, `reference` defines it in
+torch."""

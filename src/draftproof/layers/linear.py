@@ -30,8 +30,8 @@ class Linear(Protocol):
 class DenseLinear:
     """Weight in the compute dtype.
 
-    Kept as [in, out]: for the few rows of a decode step a CPU multiplies twice as fast this way round, because it
-    streams the weight once in order.
+    Kept as [in, out]: for the few rows of a decode step a CPU multiplies twice as fast this way round,
+    because it streams the weight once in order.
 
     Args:
         weight: [out, in].

@@ -203,7 +203,7 @@ class _Builder:
             rows = spec.num_key_heads * sum(parts)
             matrix = read_matrix(self._account, module, (rows, hidden), dense)
             assert isinstance(matrix, Matrix)
-            by_key_head = torch.arange(rows).view(spec.num_key_heads, sum(parts)).split(parts, 1)
+            by_key_head = torch.split(torch.arange(rows).view(spec.num_key_heads, sum(parts)), list(parts), 1)
             members.append([matrix.select_rows(order.flatten()) for order in by_key_head])
         (query, key, value, gate), (b, a) = members
         return join([query, key, value, gate, a, b], self._target)

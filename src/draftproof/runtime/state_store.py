@@ -1,9 +1,9 @@
 """The one owner of all per-sequence state, moved by transaction.
 
-A step begins a window over some slots, runs the model on it, and commits a number of rows per sequence; nothing else
-moves state. Attention pages need no rollback: a rejected row lies past the committed length and is overwritten before
-anybody reads it. Recurrent state rolls back by lazy replay: a window's rows go to a stash, and the next window applies
-the accepted ones first (`kernels.gated_delta_step`).
+A step begins a window over some slots, runs the model on it, and commits a number of rows per sequence;
+nothing else moves state. Attention pages need no rollback: a rejected row lies past the committed length and
+is overwritten before anybody reads it. Recurrent state rolls back by lazy replay: a window's rows go to a
+stash, and the next window applies the accepted ones first (`kernels.gated_delta_step`).
 """
 
 from __future__ import annotations
@@ -173,7 +173,8 @@ class StateStore:
     def abandon(self, slots: Sequence[int]) -> None:
         """Close the open window, if any, after a fault; the sequences in these slots are lost.
 
-        Their pages may hold NaN. They are cleared, because a masked score is multiplied by whatever lies in a page.
+        Their pages may hold NaN. They are cleared, because a masked score is multiplied by whatever lies in
+        a page.
         """
         self._open = None
         for slot in slots:
@@ -185,9 +186,9 @@ class StateStore:
 
     def _finish(self, transaction: Transaction, counts: Sequence[int]) -> None:
         self._open = None
-        for slot, count in zip(transaction.slots, counts, strict=True):
-            self._lengths[slot] += count
-            self._pending[slot] = count if transaction.kind is WindowKind.VERIFY else 0
+        for slot, kept in zip(transaction.slots, counts, strict=True):
+            self._lengths[slot] += kept
+            self._pending[slot] = kept if transaction.kind is WindowKind.VERIFY else 0
 
 
 class Transaction:
@@ -211,15 +212,15 @@ class Transaction:
         """Keep the first `counts[i]` rows of each sequence; the others never happened.
 
         Raises:
-            ValueError: the window is not open, a count is outside 1 to the sequence's rows, or an EXTEND window is
-                committed in part.
+            ValueError: the window is not open, a count is outside 1 to the sequence's rows, or an EXTEND
+                window is committed in part.
         """
         if self._store._open is not self:
             raise ValueError("this window is not open")
-        for count, rows in zip(counts, self.row_counts, strict=True):
-            if not 1 <= count <= rows or (self.kind is WindowKind.EXTEND and count != rows):
+        for kept, rows in zip(counts, self.row_counts, strict=True):
+            if not 1 <= kept <= rows or (self.kind is WindowKind.EXTEND and kept != rows):
                 raise ValueError(
-                    f"cannot commit {count} of {rows} rows of a window that will {self.kind.value}"
+                    f"cannot commit {kept} of {rows} rows of a window that will {self.kind.value}"
                 )
         self._store._finish(self, counts)
 

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
-"""Magnitudes of the 3 low bits of a 4-bit float; bit 3 is the sign (OCP Microscaling Formats, section 5.3.3)."""
+"""Magnitudes of the 3 low bits of a 4-bit float; bit 3 is the sign (OCP Microscaling Formats, section
+5.3.3)."""
 
 NVFP4_BLOCK = 16
 """Consecutive elements of a row that share one block scale."""
@@ -25,13 +26,15 @@ def dequantize_nvfp4(packed: Tensor, block_scale: Tensor, global_scale: Tensor) 
     """
     table = torch.tensor(E2M1_VALUES + tuple(-value for value in E2M1_VALUES), device=packed.device)
     codes = torch.stack((packed & 0xF, packed >> 4), -1).flatten(-2)
-    values = table[codes.int()].unflatten(-1, (-1, NVFP4_BLOCK))
+    values = table[codes.int()].view(*block_scale.shape, NVFP4_BLOCK)
     scale = block_scale.float() * global_scale.float()[..., None, None]
-    return (values * scale.unsqueeze(-1)).flatten(-2)
+    weight: Tensor = (values * scale.unsqueeze(-1)).flatten(-2)
+    return weight
 
 
 def dequantize_fp8_block(weight: Tensor, scale_inverse: Tensor, block: tuple[int, int]) -> Tensor:
-    """Block FP8: value = weight * weight_scale_inv of its block (the name says inverse, the rule is multiply).
+    """Block FP8: value = weight * weight_scale_inv of its block (the name says inverse, the rule is
+    multiply).
 
     Args:
         weight: [out, in] float8_e4m3fn.
@@ -42,12 +45,17 @@ def dequantize_fp8_block(weight: Tensor, scale_inverse: Tensor, block: tuple[int
         [out, in] float32.
     """
     rows, columns = weight.shape
-    scale = scale_inverse.float().repeat_interleave(block[0], 0)[:rows].repeat_interleave(block[1], 1)[:, :columns]
+    scale = (
+        scale_inverse.float()
+        .repeat_interleave(block[0], 0)[:rows]
+        .repeat_interleave(block[1], 1)[:, :columns]
+    )
     return weight.float() * scale
 
 
 def dequantize_fp8_scaled(weight: Tensor, scale: Tensor) -> Tensor:
-    """FP8 with one scale per tensor ([] or [1]) or per output channel ([out] or [out, 1]): value = weight * scale."""
+    """FP8 with one scale per tensor ([] or [1]) or per output channel ([out] or [out, 1]): value = weight *
+    scale."""
     factor = scale.float()
     if factor.numel() > 1:
         factor = factor.reshape(-1, 1)

@@ -1,7 +1,7 @@
 """Routed experts with few operations, for the few rows of a decode step on a CPU.
 
-There the time goes into starting operations, not into arithmetic: an expert runs on the rows that chose it, all
-activations are one operation, and one product weighs and adds the experts of every row.
+There the time goes into starting operations, not into arithmetic: an expert runs on the rows that chose it,
+all activations are one operation, and one product weighs and adds the experts of every row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def routed_experts(
 
 
 def _by_expert(rows: Tensor, choices: list[list[int]], routing: Tensor, experts: Experts) -> Tensor:
-    """Several rows: gather the rows of each distinct expert, and put its outputs back in the order of the rows."""
+    """Several rows: gather the rows of each distinct expert, and put its outputs back in the order of the
+    rows."""
     width = len(choices[0])
     pairs: dict[int, list[int]] = {}
     for row, choice in enumerate(choices):

@@ -47,7 +47,7 @@ def routed_experts(rows: Tensor, chosen: Tensor, routing: Tensor, experts: Exper
     scale = table[:, distinct].t().unsqueeze(-1)
     gate, up = torch.stack([experts.gate_up[expert](rows) for expert in distinct]).chunk(2, -1)
     activated = (F.silu(gate).mul_(up).mul_(scale)).unbind(0)
-    output = experts.down[distinct[0]](activated[0])
+    output: Tensor = experts.down[distinct[0]](activated[0])
     for expert, part in zip(distinct[1:], activated[1:], strict=True):
         output += experts.down[expert](part)
     return output

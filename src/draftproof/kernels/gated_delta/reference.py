@@ -1,6 +1,9 @@
-"""The gated delta rule in plain torch: row by row (the definition) and in one block (the same, few operations)."""
+"""The gated delta rule in plain torch: row by row (the definition) and in one block (the same, few
+operations)."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -10,7 +13,13 @@ BLOCK_ROWS = 64
 
 
 def gated_delta(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor, commit_rows: int
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    state: Tensor,
+    commit_rows: int,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence one row at a time.
 
@@ -24,7 +33,8 @@ def gated_delta(
         commit_rows: how many leading rows the returned state includes, 0 to `rows`.
 
     Returns:
-        Outputs of every row, [batch, rows, value_heads, value_head_dim], and the state after `commit_rows` rows.
+        Outputs of every row, [batch, rows, value_heads, value_head_dim], and the state after `commit_rows`
+        rows.
     """
     outputs = torch.empty_like(value)
     committed = state
@@ -41,7 +51,13 @@ def gated_delta(
 
 
 def gated_delta_blocked(
-    query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, beta: Tensor, state: Tensor, commit_rows: int
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    state: Tensor,
+    commit_rows: int,
 ) -> tuple[Tensor, Tensor]:
     """Run the recurrence in blocks of rows; same arguments and result as `gated_delta`.
 
@@ -56,7 +72,7 @@ def gated_delta_blocked(
     # Heads before rows, so that each head's block is one matrix.
     query, key, value = (tensor.transpose(1, 2) for tensor in (query, key, value))
     log_decay, beta = log_decay.transpose(1, 2), beta.transpose(1, 2)
-    for begin, end in zip(borders, borders[1:], strict=False):
+    for begin, end in pairwise(borders):
         block = slice(begin, end)
         commit_here = commit_rows - begin if begin < commit_rows <= end else None
         output, state, block_committed = _one_block(
@@ -86,9 +102,11 @@ def _one_block(
     commit_rows: int | None,
     needs_final: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Outputs, state after the block (only when `needs_final`), state after `commit_rows` rows (if asked for)."""
+    """Outputs, state after the block (only when `needs_final`), state after `commit_rows` rows (if asked
+    for)."""
     cumulative = log_decay.cumsum(-1)
-    # exp(cumulative_i - cumulative_j) for j <= i, zero above the diagonal (masked first: exp could overflow there)
+    # exp(cumulative_i - cumulative_j) for j <= i, zero above the diagonal (masked first: exp could overflow
+    # there)
     decay = (cumulative.unsqueeze(-1) - cumulative.unsqueeze(-2)).tril().exp().tril()
     keys_transposed = key.transpose(-1, -2)
     weight = beta.unsqueeze(-1)
@@ -102,7 +120,8 @@ def _one_block(
         last = cumulative[..., count - 1 : count]
         to_end = (last - cumulative[..., :count]).exp().unsqueeze(-1)
         added = (key[..., :count, :] * to_end).transpose(-1, -2) @ corrections[..., :count, :]
-        return state * last.exp().unsqueeze(-1) + added
+        after: Tensor = state * last.exp().unsqueeze(-1) + added
+        return after
 
     rows = key.shape[-2]
     committed = state_after(commit_rows) if commit_rows else None

@@ -43,8 +43,8 @@ class FoldedConstants:
     Attributes:
         taps: [conv_kernel, 1, conv_dim], the convolution's weights for each step back in time, oldest first.
         key_root_epsilon: scalar tensor, for `norm.length` of queries and keys.
-        output_root_epsilon: scalar tensor, for `norm.length` of outputs made with queries that were not scaled:
-            a factor of the queries cancels in the norm, except in its epsilon.
+        output_root_epsilon: scalar tensor, for `norm.length` of outputs made with queries that were not
+            scaled: a factor of the queries cancels in the norm, except in its epsilon.
         output_scale: [value_head_dim] float32, norm weight * sqrt(value_head_dim).
     """
 
@@ -98,8 +98,8 @@ class WindowRows:
         pending: accepted rows of the last window per sequence, still in the stash.
         row_counts: real rows per sequence; later rows of the window are padding.
         valid: [batch, rows] bool; None when every row is real.
-        commits_all: the window's rows are certain (prompt tokens, or a step without drafts): the state advances
-            over all of them and nothing is stashed. Otherwise the rows go to the stash.
+        commits_all: the window's rows are certain (prompt tokens, or a step without drafts): the state
+            advances over all of them and nothing is stashed. Otherwise the rows go to the stash.
     """
 
     slots: Tensor
@@ -196,9 +196,9 @@ def settled_state(
 def replay_rows(state: RecurrentState, window: WindowRows, tail: int) -> tuple[Tensor, Tensor, Tensor]:
     """Convolution inputs [batch, tail + max pending, conv_dim], log decays and betas of the rows to replay.
 
-    Sequences with fewer pending rows are padded in front, so that the newest accepted row is the last column for
-    all of them. A padded row is a no-op for the recurrence, and its convolution inputs reach no real row: a real
-    row looks back `tail` columns, all of which are real.
+    Sequences with fewer pending rows are padded in front, so that the newest accepted row is the last column
+    for all of them. A padded row is a no-op for the recurrence, and its convolution inputs reach no real row:
+    a real row looks back `tail` columns, all of which are real.
     """
     committed = window.select(state.convolution)
     replayed = max(window.pending)
@@ -231,7 +231,7 @@ def _convolve(columns: Tensor, parameters: GatedDeltaParameters) -> tuple[Tensor
     mixed = F.silu((columns.unfold(1, kernel, 1) * parameters.convolution).sum(-1)).float()
     batch, rows, _ = mixed.shape
     key_dim = parameters.num_key_heads * parameters.key_head_dim
-    query, key, value = mixed.split((key_dim, key_dim, mixed.shape[2] - 2 * key_dim), 2)
+    value = mixed[..., 2 * key_dim :]
     queries_and_keys = mixed[..., : 2 * key_dim].view(batch, rows, 2, parameters.num_key_heads, -1)
     norm = (queries_and_keys.square().sum(-1, keepdim=True) + NORMALISATION_EPSILON).rsqrt()
     queries_and_keys = queries_and_keys * norm
@@ -282,7 +282,8 @@ def _write_state(
 def newest_columns(columns: Tensor, window: WindowRows, tail: int) -> Tensor:
     """Last `tail` convolution inputs of each sequence's real rows, [batch, tail, conv_dim].
 
-    `columns` [batch, history + rows, conv_dim] ends with the window's rows, of which the last ones may be padding.
+    `columns` [batch, history + rows, conv_dim] ends with the window's rows, of which the last ones may be
+    padding.
     """
     counts = torch.tensor(window.row_counts, device=columns.device)
     history = columns.shape[1] - max(window.row_counts)
@@ -295,4 +296,5 @@ def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) 
     width = output.shape[-1]
     inverse = (output * output).sum(-1, keepdim=True).add_(parameters.norm_epsilon * width).rsqrt_()
     normed = output * inverse * (parameters.norm * width**0.5)
-    return normed * F.silu(gate.float())
+    gated: Tensor = normed * F.silu(gate.float())
+    return gated

@@ -22,8 +22,8 @@ def is_available() -> bool:
 def fits_half(weight: Tensor) -> bool:
     """Whether half precision holds these float32 numbers exactly.
 
-    Numbers below the smallest normal half (6e-5) may lose up to half a step (3e-8): less than float32 rounding
-    takes from a dot product with any weight of ordinary size.
+    Numbers below the smallest normal half (6e-5) may lose up to half a step (3e-8): less than float32
+    rounding takes from a dot product with any weight of ordinary size.
     """
     return bool(((weight.half().float() - weight).abs() <= HALF_STEP / 2).all())
 
@@ -39,6 +39,7 @@ def pack(weight: Tensor) -> Any:
 
 
 def multiply(rows: Tensor, packed: Any) -> Tensor:
-    """[rows, in] float32 times a packed weight: [rows, out] float32. A row's result does not depend on the others."""
+    """[rows, in] float32 times a packed weight: [rows, out] float32. A row's result does not depend on the
+    others."""
     product: Tensor = torch.fbgemm_linear_fp16_weight_fp32_activation(rows, packed, None)
     return product

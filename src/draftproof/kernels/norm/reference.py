@@ -19,4 +19,5 @@ def length(rows: Tensor, root_epsilon: Tensor) -> Tensor:
     Returns:
         [..., 1] float32.
     """
-    return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).hypot_(root_epsilon)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+    return length.hypot_(root_epsilon)

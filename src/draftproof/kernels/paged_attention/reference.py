@@ -57,7 +57,8 @@ def paged_attention(
 
 
 def _context(pool: Tensor, pages: Tensor, length: int) -> Tensor:
-    """First `length` positions of one sequence, [length, heads, head_dim]; a view when its pages are consecutive."""
+    """First `length` positions of one sequence, [length, heads, head_dim]; a view when its pages are
+    consecutive."""
     page_size = pool.shape[1]
     numbers = pages[: -(-length // page_size)].tolist()
     first = numbers[0]
