@@ -88,6 +88,8 @@ BAD_INPUT = [
     (["--device", "cuda:99"], 4, "cuda:99"),
     (["--drafter", "crystal-ball"], 2, "drafter"),
     (["--thinking"], 2, "--chat"),
+    (["--threads", "0"], 2, "threads"),
+    (["--threads", "100000"], 2, "threads"),
 ]
 
 
@@ -105,6 +107,20 @@ def test_an_empty_prompt_is_refused(generate, options):
     code, _, error = generate(*options, prompt="")
     assert code == 2
     assert "prompt" in error
+
+
+def test_a_prompt_that_is_no_text_is_refused(generate, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe"), encoding="utf-8"))
+    for prompt in ("-", "\udcff"):
+        code, text, error = generate(prompt=prompt)
+        assert (code, text) == (2, "")
+        assert "UTF-8" in error
+
+
+def test_it_survives_a_standard_output_that_is_closed(moe_checkpoint, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert run(["generate", str(moe_checkpoint.folder), PROMPT, "-n", "3"]) == 0
+    assert "error" not in capsys.readouterr().err
 
 
 def test_it_survives_a_reader_that_goes_away(moe_checkpoint):

@@ -1,11 +1,12 @@
 """`draftproof verify`: one verdict and one exit code, whatever form it is read in."""
 
+import errno
 import json
 import os
 import signal
-import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -89,9 +90,31 @@ def test_a_report_that_cannot_be_written_is_refused_before_any_work(sound, tmp_p
     assert written.out == ""
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_is_refused(sound, tmp_path, capsys):
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
+def test_a_report_never_takes_the_place_of_a_device(sound, tmp_path, capsys):
+    pipe = tmp_path / "report.md"
+    os.mkfifo(pipe)
+    assert run(["verify", str(sound), "--report", str(pipe)]) == 2
+    assert "no regular file" in capsys.readouterr().err
+    assert pipe.is_fifo()
+
+
+def test_a_report_that_fails_in_the_end_leaves_one_json_object_and_no_file(
+    sound, tmp_path, capsys, monkeypatch
+):
+    def no_space(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_space)
+    assert run(["verify", str(sound), "--json", "--report", str(tmp_path / "r.md")]) == 2
+    written = capsys.readouterr()
+    assert json.loads(written.out)["kind"] == "error"
+    assert "No space left" in written.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_without_permission_is_refused(sound, tmp_path, capsys, monkeypatch):
+    # root may write anywhere, so the answer is replaced and not the permission.
+    monkeypatch.setattr(os, "access", lambda *_: False)
     assert run(["verify", str(sound), "--report", str(tmp_path / "r.md")]) == 2
     assert "not writable" in capsys.readouterr().err
 

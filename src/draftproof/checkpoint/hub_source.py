@@ -228,10 +228,14 @@ def _explained(location: HubLocation) -> Iterator[None]:
             "Check the spelling; for a private repository set HF_TOKEN; for a folder give its path.",
         ) from error
     except errors.RevisionNotFoundError as error:
-        raise UsageError(f"{location.repository} has no revision {location.revision or 'main'}") from error
+        raise UsageError(
+            f"{location.repository} has no revision {location.revision or 'main'}",
+            f"Its revisions are listed at {constants.ENDPOINT}/{location.repository}/refs.",
+        ) from error
     except errors.HfHubHTTPError as error:
         raise EnvironmentProblem(
-            f"{constants.ENDPOINT} answered {error.response.status_code} for {location.repository}"
+            f"{constants.ENDPOINT} answered {error.response.status_code} for {location.repository}",
+            "Check HF_ENDPOINT, try again later, or name a folder.",
         ) from error
     except errors.HFValidationError as error:
         raise UsageError(f"{location.repository!r} is no repository name") from error

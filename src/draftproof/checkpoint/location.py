@@ -79,7 +79,9 @@ def resolve(argument: str) -> Location:
         return FolderLocation(argument, embedded_folder(), embedded=True)
     if _looks_like_path(argument):
         raise UsageError(
-            f"there is no folder {argument}", "Check the spelling; the path is relative to " + str(Path.cwd())
+            f"there is no folder {argument}",
+            "Check the spelling"
+            + ("." if path.is_absolute() else f"; the path is relative to {Path.cwd()}"),
         )
     first = argument.partition("/")[0]
     if Path(first).is_dir():

@@ -29,7 +29,9 @@ def report_console() -> Console:
 
 
 def write_text(text: str) -> None:
-    """Writes to stdout as it is; a reader that went away is no error."""
+    """Writes to stdout as it is; a reader that went away, or that never was, is no error."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -96,7 +96,7 @@ def generate(
     built = build_engine(opened, config)
     assert opened.folder is not None
     tokenizer = Tokenizer.load(opened.folder)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = _text_of(prompt)
     prompt_ids = _prompt_ids(tokenizer, opened.folder, text, chat, thinking)
     session = TextSession(built.engine, tokenizer)
     started = perf_counter()
@@ -113,6 +113,16 @@ def generate(
         write_text("\n")
         sys.stderr.write(_figures(built, chunks, parameters) + "\n")
     return 0
+
+
+def _text_of(prompt: str) -> str:
+    """The prompt, or standard input for '-'; UsageError when its bytes are no text."""
+    try:
+        text = sys.stdin.read() if prompt == "-" else prompt
+        text.encode()
+    except UnicodeError as error:
+        raise UsageError("the prompt is no valid UTF-8 text", "Convert it to UTF-8 first.") from error
+    return text
 
 
 def _prompt_ids(tokenizer: Tokenizer, folder: Path, text: str, chat: bool, thinking: bool) -> tuple[int, ...]:

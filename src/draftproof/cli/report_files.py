@@ -39,11 +39,14 @@ def check_writable(path: Path) -> None:
     """Says before any work, not after it, that a report cannot be written.
 
     Raises:
-        UsageError: the folder is missing or not writable, or the path is a folder.
+        UsageError: the folder is missing or not writable, or the path is a folder or a device.
     """
     folder = path.parent
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "Name a file for the report.")
+    if path.exists() and not path.is_file():
+        # The finished report is renamed to its place, and would take that of /dev/null.
+        raise UsageError(f"{path} is no regular file", "Name a file for the report.")
     if not folder.is_dir():
         raise UsageError(f"there is no folder {folder} for the report {path.name}", "Make it first.")
     if not os.access(folder, os.W_OK):
@@ -62,4 +65,6 @@ def write_report(path: Path, text: str) -> None:
         beside.replace(path)
     except OSError as error:
         beside.unlink(missing_ok=True)
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}", "Name another place for the report."
+        ) from error

@@ -69,14 +69,15 @@ def verify(
     if run:
         runners = (*runners, _function_runner(draft_tokens))
     chain = _run(checkpoint, runners)
+    # Before anything is printed: a failure to write is then the only JSON on stdout.
+    for path, render in files:
+        write_report(path, render(chain))
     if as_json:
         from draftproof.evidence.json_report import to_json
 
         write_text(to_json(chain))
     else:
         print_chain(report_console(), chain)
-    for path, render in files:
-        write_report(path, render(chain))
     return chain.exit_code
 
 

@@ -10,6 +10,8 @@ from draftproof.models.stored_linear import WeightStorage
 
 MAX_DRAFT_TOKENS = 16
 """Most drafts of one window: beyond it a chained head's drafts are almost never accepted."""
+MAX_THREADS = 1024
+"""Most CPU threads: torch crashes when the system refuses to start as many as were asked for."""
 
 
 class DrafterName(Enum):
@@ -64,6 +66,8 @@ class EngineConfig:
         for name in ("max_sequences", "page_size", "prompt_chunk"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
+            raise UsageError(f"threads must be from 1 to {MAX_THREADS}, not {self.threads}")
         if self.max_length is not None and self.max_length < 2:
             raise UsageError(f"max_length must be at least 2, not {self.max_length}")
 
