@@ -40,6 +40,25 @@ class Attention:
         self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
     ) -> Tensor:
         """[batch, rows, hidden] to the same; writes the rows' keys and values into the cache."""
+        query, gate = self._extend(hidden, angles, cache, rows)
+        return self._attend(query, gate, cache, rows)
+
+    def last(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
+    ) -> Tensor:
+        """[batch, rows, hidden] to the output of each sequence's last real row, [batch, 1, hidden].
+
+        All rows' keys and values go into the cache.
+        """
+        query, gate = self._extend(hidden, angles, cache, rows)
+        if gate is not None:
+            gate = rows.pick_last(gate)
+        return self._attend(rows.pick_last(query), gate, cache, rows.last)
+
+    def _extend(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
+    ) -> tuple[Tensor, Tensor | None]:
+        """Write keys and values; queries and output gate, [batch, rows, heads, head_dim]."""
         spec = self.spec
         batch, count, _ = hidden.shape
         key_width = spec.num_key_value_heads * spec.head_dim
@@ -47,21 +66,27 @@ class Attention:
         query, key, value = projected.split_with_sizes(
             (projected.shape[-1] - 2 * key_width, key_width, key_width), -1
         )
-        query = query.view(batch, count, spec.num_heads, -1)
-        gate = query[..., spec.head_dim :] if spec.gated else None
-        key = key.view(batch, count, spec.num_key_value_heads, spec.head_dim)
-        query, key = self._place(query[..., : spec.head_dim] if spec.gated else query, key, angles)
-        value = value.view(key.shape)
-        origin = rows.only_origin
-        if origin is None:
+        query, gate = query.view(batch, count, spec.num_heads, -1), None
+        if spec.gated:
+            query, gate = query.split_with_sizes((spec.head_dim, spec.head_dim), -1)
+        shape = (batch, count, spec.num_key_value_heads, spec.head_dim)
+        query, key = self._place(query, key.view(shape), angles)
+        if (origin := rows.only_origin) is None:
             write_pages(cache.keys, key, rows.locations)
-            write_pages(cache.values, value, rows.locations)
+            write_pages(cache.values, value.view(shape), rows.locations)
+        else:
+            host.write_pages(cache.keys, key, origin + rows.starts[0])
+            host.write_pages(cache.values, value.view(shape), origin + rows.starts[0])
+        return query, gate
+
+    def _attend(
+        self, query: Tensor, gate: Tensor | None, cache: KeyValueCache, rows: AttentionRows
+    ) -> Tensor:
+        """[batch, rows, hidden] of rows whose keys and values are in the cache."""
+        if (origin := rows.only_origin) is None:
             attended = paged_attention(query, cache.keys, cache.values, rows.page_table, rows.starts)
         else:
-            start = rows.starts[0]
-            host.write_pages(cache.keys, key, origin + start)
-            host.write_pages(cache.values, value, origin + start)
-            attended = host.paged_attention(query, cache.keys, cache.values, origin, start)
+            attended = host.paged_attention(query, cache.keys, cache.values, origin, rows.starts[0])
         if gate is not None:
             attended = attended * torch.sigmoid(gate)
         return self.output(attended.flatten(2))

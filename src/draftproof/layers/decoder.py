@@ -28,8 +28,19 @@ class AttentionLayer:
         self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
     ) -> Tensor:
         """[batch, rows, hidden] to the same."""
-        hidden = hidden + self.attention(self.input_norm(hidden), angles, cache, rows)
-        return hidden + self.mlp(self.post_attention_norm(hidden))
+        hidden = self.attention(self.input_norm(hidden), angles, cache, rows).add_(hidden)
+        return self.mlp(self.post_attention_norm(hidden)).add_(hidden)
+
+    def last(
+        self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
+    ) -> Tensor:
+        """[batch, rows, hidden] to each sequence's last real row, [batch, 1, hidden].
+
+        The other rows leave their keys and values and cost no more than that.
+        """
+        mixed = self.attention.last(self.input_norm(hidden), angles, cache, rows)
+        hidden = mixed.add_(rows.pick_last(hidden))
+        return self.mlp(self.post_attention_norm(hidden)).add_(hidden)
 
 
 @dataclass(frozen=True)
@@ -43,8 +54,8 @@ class RecurrentLayer:
 
     def __call__(self, hidden: Tensor, state: RecurrentState, rows: WindowRows) -> Tensor:
         """[batch, rows, hidden] to the same."""
-        hidden = hidden + self.mixer(self.input_norm(hidden), state, rows)
-        return hidden + self.mlp(self.post_attention_norm(hidden))
+        hidden = self.mixer(self.input_norm(hidden), state, rows).add_(hidden)
+        return self.mlp(self.post_attention_norm(hidden)).add_(hidden)
 
 
 DecoderLayer = AttentionLayer | RecurrentLayer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -52,6 +52,19 @@ class AttentionRows:
     def only_origin(self) -> int | None:
         """The origin of a batch of one sequence; None for other batches."""
         return self.origins[0] if len(self.origins) == 1 else None
+
+    @cached_property
+    def last(self) -> AttentionRows:
+        """The last real row of each sequence, as a window of one row."""
+        starts = tuple(start + count - 1 for start, count in zip(self.starts, self.row_counts, strict=True))
+        return replace(self, starts=starts, row_counts=(1,) * len(starts))
+
+    def pick_last(self, tensor: Tensor) -> Tensor:
+        """[batch, rows, ...] to the last real row of each sequence, [batch, 1, ...]."""
+        if min(self.row_counts) == self.rows:
+            return tensor[:, -1:]
+        index = torch.tensor(self.row_counts, device=tensor.device) - 1
+        return tensor[torch.arange(len(self.row_counts), device=tensor.device), index].unsqueeze(1)
 
     @cached_property
     def positions(self) -> Tensor:

@@ -54,12 +54,31 @@ class MtpHead:
         Returns:
             [batch, rows, hidden] after the head's norm.
         """
-        embedded = self.embedding_norm(self.target.embed(next_token_ids))
-        state = self.fc(torch.cat((embedded, self.hidden_norm(hidden)), -1))
+        state = self._enter(next_token_ids, hidden)
         angles = self.target.rotary.of(rows)
         for layer, cache in zip(self.layers, caches, strict=True):
             state = layer(state, angles, cache, rows)
         return self.norm(state)
+
+    def last(
+        self, next_token_ids: Tensor, hidden: Tensor, rows: AttentionRows, caches: tuple[KeyValueCache, ...]
+    ) -> Tensor:
+        """Run slots of the head as `forward` does, for the output of each sequence's last real slot.
+
+        The slots before it leave their keys and values; what nobody reads is not computed.
+
+        Returns:
+            [batch, 1, hidden] after the head's norm.
+        """
+        state = self._enter(next_token_ids, hidden)
+        angles = self.target.rotary.of(rows)
+        for layer, cache in zip(self.layers[:-1], caches, strict=False):
+            state = layer(state, angles, cache, rows)
+        return self.norm(self.layers[-1].last(state, angles, caches[-1], rows))
+
+    def _enter(self, next_token_ids: Tensor, hidden: Tensor) -> Tensor:
+        embedded = self.embedding_norm(self.target.embed(next_token_ids))
+        return self.fc(torch.cat((embedded, self.hidden_norm(hidden)), -1))
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[..., hidden] after the head's norm to [..., vocab] float32, through the target's lm_head."""

@@ -8,6 +8,7 @@ the largest of logits plus addressed noise (`kernels.sampling`). Of equal candid
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -162,7 +163,7 @@ def sample_rows(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
     expected = sum(window.count for window in windows)
     if expected != logits.shape[0]:
         raise ValueError(f"{logits.shape[0]} rows of logits for windows of {expected} rows")
-    largest, tokens = logits.max(1)
+    largest, tokens = _largest(logits)
     _require_choice(largest)
     # Everything above is all that greedy batches need, and they must not pay for more.
     if all(window.context.is_plain for window in windows):
@@ -173,7 +174,7 @@ def sample_rows(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
     for window, begin in selected.windows:
         if window.context.changes_logits:
             apply_context(chosen[begin : begin + window.count], window)
-    largest, chosen_tokens = chosen.max(1)
+    largest, chosen_tokens = _largest(chosen)
     _require_choice(largest, selected.rows)
     if selected.drawn:
         drawn = torch.tensor(selected.drawn, device=logits.device)
@@ -265,13 +266,22 @@ def _draw(logits: Tensor, selected: _Selection) -> Tensor:
     )
 
 
+def _largest(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's largest logit (NaN when it holds NaN) and the lowest token id that has it, both [rows]."""
+    if logits.device.type != "cpu":
+        largest, tokens = logits.max(1)
+        return largest, tokens
+    # On a CPU torch looks for the place of the largest number by number; numpy does not.
+    return logits.amax(1), torch.from_numpy(logits.numpy().argmax(1))
+
+
 def _require_choice(largest: Tensor, rows: Sequence[int] | None = None) -> None:
     """Refuse rows whose largest logit is NaN (it holds NaN), +inf, or -inf (no token is left)."""
-    sound = torch.isfinite(largest)
-    if bool(sound.all()):
+    found = largest.tolist()
+    if all(map(math.isfinite, found)):
         return
-    indices = (~sound).nonzero().flatten().tolist()
-    values = ", ".join(f"{value:g}" for value in largest[~sound].tolist())
+    indices = [index for index, value in enumerate(found) if not math.isfinite(value)]
+    values = ", ".join(f"{found[index]:g}" for index in indices)
     faulty = tuple(rows[index] for index in indices) if rows is not None else tuple(indices)
     raise LogitsFault(
         f"no token can be chosen at rows {list(faulty)}: their largest logits are {values}", faulty

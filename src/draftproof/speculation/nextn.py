@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from draftproof.models.qwen3_5_mtp import MtpHead
 from draftproof.runtime.sampler import SequenceRows, sample_rows
 from draftproof.runtime.state_store import StateStore
@@ -34,14 +32,12 @@ class NextnDrafter:
         slots = [sequence.slot for sequence in rows.sequences]
         width = max(rows.counts)
         attention = self._store.attention_rows(slots, rows.starts, rows.counts)
-        hidden = self._head.forward(
+        hidden = self._head.last(
             rows.next_token_ids[:, :width], rows.hidden[:, :width], attention, self._store.head_caches
         )
         depth = max(rows.wanted)
         if depth == 0:
             return ((),) * len(slots)
-        last = torch.tensor(rows.counts, device=hidden.device).sub_(1).view(-1, 1, 1).expand(-1, -1, hidden.shape[2])
-        hidden = hidden.gather(1, last)
         drafts: list[list[int]] = [[] for _ in slots]
         for step in range(depth):
             windows = [
