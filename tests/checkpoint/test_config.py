@@ -40,7 +40,7 @@ def test_absent_files_are_values(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "config.json: no JSON at line 1"),
+        (b" \n", "config.json: the file is empty"),
         (b"not json", "config.json: no JSON at line 1, column 1"),
         (b"[1]", "config.json: the top level is no object"),
         (b'{"a": 1,\n "a": 2}', "config.json: key 'a' appears twice"),

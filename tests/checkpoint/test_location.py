@@ -65,6 +65,13 @@ def test_a_path_that_is_not_there_is_named_and_never_a_repository(argument: str)
     assert "Check the spelling" in caught.value.remedy
 
 
+def test_only_a_relative_path_is_said_to_be_relative() -> None:
+    for argument, relative in (("/nowhere/at/all", False), ("./nowhere", True)):
+        with pytest.raises(UsageError) as caught:
+            resolve(argument)
+        assert ("relative" in caught.value.remedy) is relative
+
+
 def test_a_folder_of_the_first_name_makes_a_path_likely(here: Path) -> None:
     (here / "models").mkdir()
     with pytest.raises(UsageError, match="models is a folder here") as caught:

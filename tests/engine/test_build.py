@@ -12,7 +12,7 @@ from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.build import BuiltEngine, build_engine, state_sizes
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.request import Request
-from draftproof.errors import AccountingError, CheckpointError, EnvironmentProblem, UsageError
+from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.models.loading import LoadedModel
 from draftproof.models.stored_linear import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
@@ -66,6 +66,18 @@ def test_a_config_that_says_no_head_leaves_nothing_to_draft_with(folder):
 def test_a_context_beyond_the_checkpoints_is_refused(folder):
     with pytest.raises(UsageError, match="positions"):
         build_engine(open_checkpoint(str(folder)), EngineConfig(max_length=10_000_000))
+
+
+@pytest.mark.parametrize("text", [None, "", "[1]", "no json"], ids=["missing", "empty", "a list", "no JSON"])
+def test_a_broken_config_names_the_checkpoint_and_the_remedy(folder, text):
+    if text is None:
+        (folder / "config.json").unlink()
+    else:
+        (folder / "config.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"config\.json") as caught:
+        build_engine(open_checkpoint(str(folder)), SHORT)
+    assert str(folder) in caught.value.message
+    assert "draftproof verify" in caught.value.remedy
 
 
 SHARD = "model-00002-of-00003.safetensors"

@@ -248,6 +248,7 @@ def test_a_file_that_is_no_json_object_is_named(damaged, file, text):
     item = claim(check(folder), "config-readable")
     assert item.verdict is DISPROVED
     assert file in item.observed
+    assert item.command == f"python -m json.tool {folder / file}"
 
 
 def test_a_missing_config(damaged):
@@ -256,6 +257,9 @@ def test_a_missing_config(damaged):
     report = check(folder)
     assert report.verdict is DISPROVED
     assert report.summary == "there is no config.json"
+    item = claim(report, "config-readable")
+    assert [place.file for place in item.where] == ["config.json"]
+    assert item.command == f"ls -l {folder}"
 
 
 def test_an_unknown_architecture_is_unknown_and_says_what_was_looked_for(damaged):

@@ -12,10 +12,11 @@ from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.evidence import Verdict
 from draftproof.links.value_reading import FULL
 from draftproof.links.weights import check_weights
-from tests.links.weight_faults import FAULTS, FC, HIDDEN_NORM, KINDS, NAN, TRUNK
+from tests.links.weight_faults import FAULTS, FC, HIDDEN_NORM, KINDS, LAST, NAN, TRUNK
 from tests.support.checkpoints import write_checkpoint
 from tests.support.faults import (
     copy_of,
+    delete_shard,
     drop_tensors,
     fill_tensor,
     protect,
@@ -243,3 +244,25 @@ def test_the_command_beside_a_claim_shows_the_tensor(damaged, name):
         ["bash", "-c", item.command], capture_output=True, text=True, timeout=30, check=True
     )
     assert ("mtp." in finished.stdout) is (name != "head-complete")
+
+
+def test_what_is_said_of_the_index_counts_only_what_was_read(original, damaged):
+    report = check(damaged("dense", lambda f: delete_shard(f, LAST)))
+    everything = open_checkpoint(str(original("dense"))).inventory.tensors.values()
+    lost = sum(entry.file == LAST for entry in everything)
+    said = f"{len(everything) - lost} tensors where the index says"
+    assert claim(report, "index-agrees").observed == (
+        f"{said}; the files of {lost} more are missing or unreadable"
+    )
+    assert "readable" in claim(report, "files-whole").observed
+
+
+def test_a_shard_that_is_a_link_out_of_the_folder_is_said_once(damaged, tmp_path):
+    def link(folder):
+        (folder / LAST).unlink()
+        (folder / LAST).symlink_to("/etc/hostname")
+
+    item = claim(check(damaged("dense", link)), "files-there")
+    assert item.verdict is UNKNOWN
+    assert item.observed.count("leaves the folder") == 1
+    assert "not there" not in item.observed

@@ -34,6 +34,8 @@ def parse_object(data: bytes, limits: JsonLimits) -> dict[str, Any]:
     Raises:
         JsonProblem: says what is wrong and, if it is known, where.
     """
+    if not data.strip():
+        raise JsonProblem("the file is empty")
     if data.count(b",") + data.count(b"[") + data.count(b"{") > limits.values:
         raise JsonProblem(f"more than {limits.values} values")
     try:

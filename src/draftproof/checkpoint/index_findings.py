@@ -10,7 +10,10 @@ from draftproof.checkpoint.index import ShardIndex
 
 
 def index_findings(
-    index: ShardIndex, loaded: Mapping[str, FileReading], readings: Mapping[str, FileReading]
+    index: ShardIndex,
+    loaded: Mapping[str, FileReading],
+    readings: Mapping[str, FileReading],
+    refused: Mapping[str, str],
 ) -> list[Finding]:
     """Compares an index with the files.
 
@@ -18,6 +21,7 @@ def index_findings(
         index: well-formed.
         loaded: readings of the files that the index names and that are there.
         readings: readings of all files.
+        refused: files that are there and are not read, with the reason.
     """
     findings: list[Finding] = []
     if readings and not loaded:
@@ -29,8 +33,9 @@ def index_findings(
     for shard in index.shards:
         if shard not in readings:
             names = tuple(sorted(promised[shard]))
+            state = f"not read: {refused[shard]}" if shard in refused else "not there"
             message = (
-                f"{index.file} names {shard}, which is not there ({len(names)} tensors: {shown_names(names)})"
+                f"{index.file} names {shard}, which is {state} ({len(names)} tensors: {shown_names(names)})"
             )
             findings.append(Finding(FindingKind.MISSING_SHARD, shard, message, names))
     holder, again = _holders(loaded)

@@ -104,7 +104,7 @@ def take_inventory(source: Source, watcher: FileWatcher = nobody) -> Inventory:
         findings.extend(file_findings(reading))
     in_loaded = {name: readings[name] for name in sorted(loaded)}
     if index is not None:
-        findings.extend(index_findings(index, in_loaded, readings))
+        findings.extend(index_findings(index, in_loaded, readings, source.refused))
         tensors = _indexed(index, in_loaded)
     else:
         findings.extend(missing_of_series(names))

@@ -13,7 +13,7 @@ from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.finding import FindingKind
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.engine import Engine
-from draftproof.errors import AccountingError, CheckpointError, EnvironmentProblem, UsageError
+from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
@@ -31,6 +31,8 @@ weights."""
 
 SMALL_MODEL_PARAMETERS = 30_000_000
 """Below it a second CPU thread costs more in waiting than it saves in work."""
+
+_FETCH_AGAIN = "Fetch the checkpoint again; `draftproof verify` shows all that is wrong."
 
 TORCH_TYPES = {ComputeType.FLOAT32: torch.float32, ComputeType.BFLOAT16: torch.bfloat16}
 
@@ -75,12 +77,13 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     Raises:
         UsageError: the drafter needs a head that the checkpoint does not have, or the context is too long
             for it.
-        CheckpointError: a weight file is missing, cut, or holds something else than the index says.
+        CheckpointError: a weight file is missing, cut, or holds something else than the index says, or a
+            config file is unusable.
         AccountingError: the tensors are not what the config claims.
         EnvironmentProblem: the device is not there, or the files are not on this machine.
     """
     _require_whole_files(checkpoint)
-    spec = spec_from_config(checkpoint.config)
+    spec = _spec(checkpoint)
     device = _device(config.device)
     if config.drafter is DrafterName.NEXTN:
         _require_head(checkpoint, spec)
@@ -135,9 +138,15 @@ def wire_engine(
 def _require_whole_files(checkpoint: Checkpoint) -> None:
     for finding in checkpoint.inventory.findings:
         if finding.kind in STOPPING_FINDINGS:
-            raise CheckpointError(
-                finding.message, "Fetch the checkpoint again; `draftproof verify` shows all that is wrong."
-            )
+            raise CheckpointError(f"{checkpoint.location}: {finding.message}", _FETCH_AGAIN)
+
+
+def _spec(checkpoint: Checkpoint) -> ModelSpec:
+    """What the config says; an error names the checkpoint too."""
+    try:
+        return spec_from_config(checkpoint.config)
+    except ConfigError as error:
+        raise ConfigError(f"{checkpoint.location}: {error.message}", error.remedy or _FETCH_AGAIN) from error
 
 
 def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:

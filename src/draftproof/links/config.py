@@ -77,10 +77,14 @@ def _readable(checkpoint: Checkpoint, commands: ShellCommands) -> EvidenceItem:
         verdict=Verdict.DISPROVED if problems else Verdict.PROVEN,
         expected=f"{CONFIG}, and every other config file that is there, can be read",
         observed="; ".join(problems) or f"read {', '.join(present)}",
-        where=tuple(Location(file.name) for file in (broken or files) if file.present),
-        command=commands.files(*present),
+        where=tuple(Location(file.name) for file in broken) or _whole_or_missing(present, missing),
+        command=commands.json(broken[0].name) if broken else commands.files(*([] if missing else present)),
         notes=tuple(_tokenizer_notes(checkpoint)),
     )
+
+
+def _whole_or_missing(present: list[str], missing: bool) -> tuple[Location, ...]:
+    return (Location(CONFIG),) if missing else tuple(Location(name) for name in present)
 
 
 def _tokenizer_notes(checkpoint: Checkpoint) -> Iterator[Note]:

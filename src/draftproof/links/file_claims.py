@@ -49,13 +49,15 @@ def file_items(checkpoint: Checkpoint, commands: ShellCommands) -> Iterator[Evid
     inventory = checkpoint.inventory
     loaded = [file for file in inventory.files if file.role is FileRole.LOADED]
     size = sum(file.size for file in loaded)
+    readable = [file for file in loaded if file.tensor_count]
+    absent = [finding for finding in findings if finding.kind in _ABSENT]
     yield _claim(
         checkpoint,
         "files-there",
         "Every weight file of the checkpoint is there and can be read.",
         "every file that the index or the numbering names has a sound header",
         f"{count_text(len(loaded), 'file')}, {size_text(size)}",
-        [finding for finding in findings if finding.kind in _ABSENT],
+        absent,
         commands.files(),
         tuple(_stray_notes(checkpoint)),
     )
@@ -64,19 +66,20 @@ def file_items(checkpoint: Checkpoint, commands: ShellCommands) -> Iterator[Evid
         "files-whole",
         "Every weight file is exactly as long as its header says.",
         "no byte missing at the end, and none too many",
-        "every size agrees",
+        f"the size of {count_text(len(readable), 'readable file')} agrees" if absent else "every size agrees",
         [finding for finding in findings if finding.kind in _CUT],
         commands.files(*[finding.file for finding in findings if finding.kind in _CUT][:3]),
     )
     contradictions = [finding for finding in findings if finding.kind in _CONTRADICTED]
     if inventory.index is not None:
-        count = len(inventory.index.weight_map)
+        promised, found = len(inventory.index.weight_map), len(inventory.tensors)
+        unread = f"; the files of {promised - found:,} more are missing or unreadable" if absent else ""
         yield _claim(
             checkpoint,
             "index-agrees",
             "The index and the files say the same.",
             "every tensor lies in the file that the index names, and in no other",
-            f"{count_text(count, 'tensor')} where the index says",
+            f"{count_text(found, 'tensor')} where the index says{unread if found < promised else ''}",
             contradictions,
             commands.tensor_names(inventory.index.file, _first_name(contradictions) or "weight_map"),
         )
@@ -96,12 +99,17 @@ def _relevant(checkpoint: Checkpoint) -> list[Finding]:
     """Findings about files that a load reads or looks for; what is wrong with a stray file is only a note."""
     strays = {file.name for file in checkpoint.inventory.files if file.role is FileRole.UNINDEXED}
     about_strays = {FindingKind.UNINDEXED_FILE, FindingKind.UNINDEXED_MTP_FILE}
+    # A refused file that the index names is one finding, not two.
+    named = {f.file for f in checkpoint.inventory.findings if f.kind is FindingKind.MISSING_SHARD}
     return [
         finding
         for finding in checkpoint.inventory.findings
         if finding.kind not in about_strays
         and (finding.file not in strays or finding.kind is FindingKind.RENAMED_SHARD)
-        and not (finding.kind is FindingKind.REFUSED_FILE and not finding.file.endswith(".safetensors"))
+        and not (
+            finding.kind is FindingKind.REFUSED_FILE
+            and (finding.file in named or not finding.file.endswith(".safetensors"))
+        )
     ]
 
 

@@ -29,6 +29,10 @@ class ShellCommands:
         """Shows every line of a JSON file that holds a key."""
         return self._pipe(file, f"grep -n {shlex.quote(json_key(key))}")
 
+    def json(self, file: str) -> str:
+        """Parses a JSON file, and shows where it is broken."""
+        return self._pipe(file, "python -m json.tool")
+
     def tensor_names(self, file: str, part: str) -> str:
         """Shows the lines of an index that hold a part of a tensor name."""
         return self._pipe(file, f"grep {shlex.quote(part)}")

@@ -81,7 +81,9 @@ class Tokenizer:
         try:
             backend = tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises no narrower type
-            raise CheckpointError(f"{folder / TOKENIZER_FILE} cannot be used: {error}") from error
+            raise CheckpointError(
+                f"{folder / TOKENIZER_FILE} cannot be used: {error}", "Fetch the file again."
+            ) from error
         # A file may ask for truncation or padding, which would change prompts without a word.
         backend.no_truncation()
         backend.no_padding()
