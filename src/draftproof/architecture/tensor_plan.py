@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +23,8 @@ from draftproof.architecture.spec import (
 from draftproof.architecture.vision_plan import vision_tensors
 
 HEAD_PREFIX = "mtp."
+_EXPERT_MARK = re.compile(r"\.mlp\.(?:experts\.[0-9]?|switch_mlp\.)")
+"""What a name says about the layout of experts; a digit after it, when they lie one by one."""
 
 
 class TensorGroup(Enum):
@@ -125,24 +129,22 @@ def vision(spec: ModelSpec) -> Iterator[PlannedTensor]:
 
 def detect_layouts(names: Iterable[str]) -> ExpertLayouts:
     """How experts lie on disk, by tensor names; the form that more tensors have, when a part mixes them."""
-    counts = {part: dict.fromkeys(ExpertLayout, 0) for part in (ModelPart.TRUNK, ModelPart.MTP)}
+    trunk, head = Counter[str](), Counter[str]()
     for name in names:
-        layout = _layout_of(name)
-        if layout is not None:
-            part = ModelPart.MTP if HEAD_PREFIX in name else ModelPart.TRUNK
-            counts[part][layout] += 1
-    found = {
-        part: max(numbers, key=lambda layout: numbers[layout]) if any(numbers.values()) else ExpertLayout.NONE
-        for part, numbers in counts.items()
-    }
-    return ExpertLayouts(found[ModelPart.TRUNK], found[ModelPart.MTP])
+        found = _EXPERT_MARK.search(name)
+        if found:
+            (head if HEAD_PREFIX in name else trunk)[found[0]] += 1
+    return ExpertLayouts(_most_common(trunk), _most_common(head))
 
 
-def _layout_of(name: str) -> ExpertLayout | None:
-    _, marker, rest = name.partition(".mlp.experts.")
-    if marker:
-        return ExpertLayout.PER_EXPERT if rest[:1].isdigit() else ExpertLayout.FUSED
-    return ExpertLayout.STACKED if ".mlp.switch_mlp." in name else None
+def _most_common(marks: Counter[str]) -> ExpertLayout:
+    counts = dict.fromkeys(ExpertLayout, 0)
+    for mark, count in marks.items():
+        if mark.startswith(".mlp.switch"):
+            counts[ExpertLayout.STACKED] += count
+        else:
+            counts[ExpertLayout.PER_EXPERT if mark[-1].isdigit() else ExpertLayout.FUSED] += count
+    return max(counts, key=lambda layout: counts[layout]) if marks else ExpertLayout.NONE
 
 
 def _trunk(spec: ModelSpec, layout: ExpertLayout) -> Iterator[PlannedTensor]:

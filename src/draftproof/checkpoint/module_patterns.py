@@ -29,7 +29,7 @@ FUSED_MEMBERS = {
     "in_proj_ba": ("in_proj_b", "in_proj_a"),
 }
 
-_PREFIXES = ("model.", "language_model.")
+_PREFIXES = re.compile(r"(?:model\.|language_model\.)+")
 _SPELLINGS = ("", "model.", "language_model.", "model.language_model.", "language_model.model.")
 _ROOTS = ("layers.", "mtp", "visual", "lm_head", "embed_tokens")
 _GLOB = re.compile(r"[*?\[]")
@@ -47,13 +47,8 @@ def canonical(module: str) -> str:
 
     `model.language_model.layers.3.mlp`, `language_model.model.layers.3.mlp` -> `layers.3.mlp`.
     """
-    stripped = True
-    while stripped:
-        stripped = False
-        for prefix in _PREFIXES:
-            if module.startswith(prefix):
-                module, stripped = module[len(prefix) :], True
-    return module.removesuffix(".linear")
+    prefix = _PREFIXES.match(module)
+    return (module[prefix.end() :] if prefix else module).removesuffix(".linear")
 
 
 class ModulePatterns:

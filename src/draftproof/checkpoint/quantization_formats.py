@@ -207,7 +207,7 @@ def _all_but(rules: ModuleRules, precision: Precision, rule: str, implicit: tupl
         excluded = rules.excluded(module)
         if excluded is not None:
             return excluded
-        if canonical(module).rpartition(".")[2] in implicit:
+        if implicit and canonical(module).rpartition(".")[2] in implicit:
             return DeclaredPrecision(None, f"{rule}, which does not cover {module.rpartition('.')[2]}")
         return DeclaredPrecision(precision, rule)
 
