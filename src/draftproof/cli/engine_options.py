@@ -45,38 +45,16 @@ ThreadsOption = Annotated[
 ]
 
 
-def engine_config(
-    drafter: DrafterName,
-    draft_tokens: int,
-    device: str,
-    compute_type: ComputeType,
-    weight_storage: WeightStorage,
-    max_length: int | None,
-    prompt_chunk: int,
-    threads: int | None,
-    max_sequences: int,
-) -> EngineConfig:
-    """The options as one config; UsageError for a value that cannot be."""
-    return EngineConfig(
-        drafter=drafter,
-        draft_tokens=draft_tokens,
-        max_sequences=max_sequences,
-        max_length=max_length,
-        prompt_chunk=prompt_chunk,
-        compute_type=compute_type,
-        weight_storage=weight_storage,
-        device=device,
-        threads=threads,
-    )
-
-
 def print_config(config: EngineConfig, parameters: SamplingParameters, as_json: bool) -> int:
-    """Show what is in force."""
+    """Show what is in force, and whether it was given or is the default."""
+    defaults = {**asdict(EngineConfig()), **asdict(SamplingParameters())}
     settings = {**asdict(config), **asdict(parameters)}
     shown = {name: value.value if isinstance(value, Enum) else value for name, value in settings.items()}
     if as_json:
         write_text(json.dumps(shown, indent=2) + "\n")
-    else:
-        width = max(len(name) for name in shown)
-        write_text("".join(f"{name:<{width}}  {value}\n" for name, value in shown.items()))
+        return 0
+    width = max(len(name) for name in shown)
+    for name, value in shown.items():
+        origin = "default" if settings[name] == defaults[name] else "given"
+        write_text(f"{name:<{width}}  {value!s:<12} {origin}\n")
     return 0

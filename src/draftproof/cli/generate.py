@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated
@@ -21,11 +22,10 @@ from draftproof.cli.engine_options import (
     MaxLengthOption,
     StorageOption,
     ThreadsOption,
-    engine_config,
     print_config,
 )
 from draftproof.engine.build import BuiltEngine, build_engine
-from draftproof.engine.config import ComputeType, DrafterName
+from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.text_session import TextChunk, TextSession
 from draftproof.errors import UsageError
 from draftproof.models.stored_linear import WeightStorage
@@ -73,7 +73,6 @@ def generate(
 
     Text goes to standard output as it is made, figures to standard error.
     """
-    chosen_seed = fresh_seed() if seed is None else seed
     parameters = SamplingParameters(
         temperature=temperature,
         top_k=top_k,
@@ -85,19 +84,41 @@ def generate(
         max_tokens=max_tokens,
         stop_strings=tuple(stop or ()),
         ignore_eos=ignore_eos,
-        seed=chosen_seed,
+        seed=fresh_seed() if seed is None else seed,
     )
-    config = engine_config(
-        drafter, draft_tokens, device, compute_type, weight_storage, max_length, prompt_chunk, threads, 1
+    config = EngineConfig(
+        drafter=drafter,
+        draft_tokens=draft_tokens,
+        max_sequences=1,
+        max_length=max_length,
+        prompt_chunk=prompt_chunk,
+        compute_type=compute_type,
+        weight_storage=weight_storage,
+        device=device,
+        threads=threads,
     )
     if dry_run:
         return print_config(config, parameters, as_json)
-    opened = open_checkpoint(checkpoint)
+    return _run(checkpoint, _Input(prompt, chat, thinking), config, parameters, as_json)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What to continue: text or '-', in the chat template or as it is, with thinking or without."""
+
+    prompt: str
+    chat: bool
+    thinking: bool
+
+
+def _run(
+    argument: str, given: _Input, config: EngineConfig, parameters: SamplingParameters, as_json: bool
+) -> int:
+    opened = open_checkpoint(argument)
     built = build_engine(opened, config)
     assert opened.folder is not None
     tokenizer = Tokenizer.load(opened.folder)
-    text = _text_of(prompt)
-    prompt_ids = _prompt_ids(tokenizer, opened.folder, text, chat, thinking)
+    prompt_ids = _prompt_ids(tokenizer, opened.folder, given)
     session = TextSession(built.engine, tokenizer)
     started = perf_counter()
     chunks: list[tuple[float, TextChunk]] = []
@@ -106,9 +127,8 @@ def generate(
         if not as_json:
             write_text(chunk.text)
     if as_json:
-        write_text(
-            json.dumps(_summary(built, prompt_ids, chunks, chosen_seed), indent=2, ensure_ascii=False) + "\n"
-        )
+        summary = _summary(built, prompt_ids, chunks, parameters.seed)
+        write_text(json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     else:
         write_text("\n")
         sys.stderr.write(_figures(built, chunks, parameters) + "\n")
@@ -125,16 +145,17 @@ def _text_of(prompt: str) -> str:
     return text
 
 
-def _prompt_ids(tokenizer: Tokenizer, folder: Path, text: str, chat: bool, thinking: bool) -> tuple[int, ...]:
-    if not chat:
-        if thinking:
+def _prompt_ids(tokenizer: Tokenizer, folder: Path, given: _Input) -> tuple[int, ...]:
+    text = _text_of(given.prompt)
+    if not given.chat:
+        if given.thinking:
             raise UsageError("--thinking belongs to --chat", "Add --chat.")
         return tuple(tokenizer.encode(text))
     template = ChatTemplate.load(folder)
     rendered = template.render(
         [{"role": "user", "content": text}],
         add_generation_prompt=True,
-        variables={"enable_thinking": thinking},
+        variables={"enable_thinking": given.thinking},
     )
     return tuple(tokenizer.encode_rendered(rendered))
 
