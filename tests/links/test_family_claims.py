@@ -98,6 +98,9 @@ def test_minimax_m2_declares_three_modules_and_ships_none(tmp_path, public_confi
     assert report.verdict is DISPROVED
     assert head.verdict is DISPROVED
     assert head.observed == "0 tensors, for a head of 3 layers that the config promises"
+    assert head.where
+    assert not any("{" in str(place.tensor) for place in head.where)
+    assert "{" not in head.expected
 
 
 def test_a_head_in_a_file_that_no_load_reads_is_named(tmp_path):

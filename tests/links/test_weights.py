@@ -266,3 +266,14 @@ def test_a_shard_that_is_a_link_out_of_the_folder_is_said_once(damaged, tmp_path
     assert item.verdict is UNKNOWN
     assert item.observed.count("leaves the folder") == 1
     assert "not there" not in item.observed
+
+
+def test_nothing_is_proven_about_files_that_are_not_there(damaged):
+    def empty(folder):
+        for path in (*folder.glob("*.safetensors"), *folder.glob("*.index.json")):
+            path.unlink()
+
+    report = check(damaged("dense", empty))
+    assert report.verdict is DISPROVED
+    checks = {item.check for item in report.items}
+    assert not checks & {"files-whole", "shapes-right", "precision-known"}

@@ -37,6 +37,7 @@ class HeadSurvey:
         missing: modules (full names without `.weight`) that the family or the compared trunk layer has and
             the head lacks; a layer without any tensor is one entry ending in `*`.
         sibling: prefix of the trunk layer that the blocks were compared with; None when none is similar.
+        looked_for: prefixes under which the expected layers should lie, as they are spelled on disk.
     """
 
     family: Family
@@ -45,6 +46,7 @@ class HeadSurvey:
     layers: tuple[int, ...]
     missing: tuple[str, ...]
     sibling: str | None
+    looked_for: tuple[str, ...]
 
     @property
     def is_complete(self) -> bool:
@@ -78,7 +80,13 @@ def survey_head(declaration: MtpDeclaration, config: ConfigReader, names: Iterab
         blocks_missing, sibling = _missing_of_blocks(rule, modules, trunk, _expert_limit(config))
         missing += blocks_missing
     return HeadSurvey(
-        family, tuple(sorted(parts)), expected, tuple(sorted(modules)), tuple(dict.fromkeys(missing)), sibling
+        family,
+        tuple(sorted(parts)),
+        expected,
+        tuple(sorted(modules)),
+        tuple(dict.fromkeys(missing)),
+        sibling,
+        tuple(dict.fromkeys(rule.prefix(index) for index in range(max(expected, 1)))),
     )
 
 

@@ -29,7 +29,8 @@ def completeness_items(examined: Examined) -> Iterator[EvidenceItem]:
         yield _head_complete(examined)
     yield _target_complete(examined)
     yield _output_head(examined)
-    yield _shapes(examined)
+    if examined.checkpoint.inventory.tensors:
+        yield _shapes(examined)
 
 
 def layout_words(layout: ExpertLayout, spec: ModelSpec) -> str:

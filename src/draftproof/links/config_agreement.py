@@ -12,7 +12,7 @@ from typing import Any
 
 from draftproof.checkpoint.config import ConfigFiles
 from draftproof.evidence import EvidenceItem, Location, Note, Verdict, information, warning
-from draftproof.evidence.quantities import listing
+from draftproof.evidence.quantities import count_text, listing
 from draftproof.links.shell_commands import ShellCommands
 
 _CONFIG = "config.json"
@@ -81,7 +81,7 @@ def _levels_agree(
         check="levels-agree",
         claim="The top level and text_config say the same where both speak.",
         broken=broken,
-        agreed=f"{len(both)} fields are in both, and equal" if both else "no field is in both",
+        agreed=f"{count_text(len(both), 'field')} in both, and equal" if both else "no field is in both",
         command=commands.field(_CONFIG, shown[0][0].path if shown else "text_config"),
         notes=[
             warning(f"{one}, {other}: engines differ in which they read", one.location, other.location)

@@ -67,10 +67,10 @@ def _head_complete(checkpoint: Checkpoint, survey: HeadSurvey) -> EvidenceItem:
         claim="Every tensor of the MTP head is there.",
         verdict=verdict,
         expected=f"{survey.family.title}: {count_text(survey.expected_layers, 'layer')} named "
-        f"{' or '.join(survey.family.prefixes)}",
+        f"{listing(survey.looked_for)}",
         observed=observed,
         where=tuple(place_of(tensors[name]) for name in survey.names[:_PLACES])
-        or tuple(Location(tensor=prefix) for prefix in survey.family.prefixes),
+        or tuple(Location(tensor=prefix) for prefix in survey.looked_for[:_PLACES]),
         command=command,
         reason=reason,
         notes=tuple(_elsewhere_notes(checkpoint, survey)),

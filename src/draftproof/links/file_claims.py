@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.finding import Finding, FindingKind
 from draftproof.checkpoint.index import INDEX_FILE
-from draftproof.checkpoint.inventory import FileRole
+from draftproof.checkpoint.inventory import FileRole, WeightFile
 from draftproof.evidence import EvidenceItem, Location, Note, Verdict, warning
 from draftproof.evidence.quantities import count_text, size_text
 from draftproof.links.shell_commands import ShellCommands
@@ -44,7 +44,7 @@ _OPEN = frozenset((FindingKind.OTHER_FORMAT, FindingKind.REFUSED_FILE))
 
 
 def file_items(checkpoint: Checkpoint, commands: ShellCommands) -> Iterator[EvidenceItem]:
-    """Three claims, from the findings of the inventory."""
+    """Up to three claims, from the findings; none about lengths when no file can be read."""
     findings = _relevant(checkpoint)
     inventory = checkpoint.inventory
     loaded = [file for file in inventory.files if file.role is FileRole.LOADED]
@@ -61,15 +61,8 @@ def file_items(checkpoint: Checkpoint, commands: ShellCommands) -> Iterator[Evid
         commands.files(),
         tuple(_stray_notes(checkpoint)),
     )
-    yield _claim(
-        checkpoint,
-        "files-whole",
-        "Every weight file is exactly as long as its header says.",
-        "no byte missing at the end, and none too many",
-        f"the size of {count_text(len(readable), 'readable file')} agrees" if absent else "every size agrees",
-        [finding for finding in findings if finding.kind in _CUT],
-        commands.files(*[finding.file for finding in findings if finding.kind in _CUT][:3]),
-    )
+    if readable or not absent:
+        yield _files_whole(checkpoint, commands, findings, readable, absent)
     contradictions = [finding for finding in findings if finding.kind in _CONTRADICTED]
     if inventory.index is not None:
         promised, found = len(inventory.index.weight_map), len(inventory.tensors)
@@ -93,6 +86,25 @@ def file_items(checkpoint: Checkpoint, commands: ShellCommands) -> Iterator[Evid
             contradictions,
             commands.files(),
         )
+
+
+def _files_whole(
+    checkpoint: Checkpoint,
+    commands: ShellCommands,
+    findings: Sequence[Finding],
+    readable: Sequence[WeightFile],
+    absent: Sequence[Finding],
+) -> EvidenceItem:
+    cut = [finding for finding in findings if finding.kind in _CUT]
+    return _claim(
+        checkpoint,
+        "files-whole",
+        "Every weight file is exactly as long as its header says.",
+        "no byte missing at the end, and none too many",
+        f"the size of {count_text(len(readable), 'readable file')} agrees" if absent else "every size agrees",
+        cut,
+        commands.files(*[finding.file for finding in cut][:3]),
+    )
 
 
 def _relevant(checkpoint: Checkpoint) -> list[Finding]:

@@ -22,7 +22,8 @@ _FEW_BITS = 4
 def precision_items(examined: Examined) -> Iterator[EvidenceItem]:
     """Precision of head and target, and the scales that it needs."""
     declarations, problem = _declarations(examined)
-    yield _precision_known(examined, declarations, problem)
+    if examined.checkpoint.inventory.tensors:
+        yield _precision_known(examined, declarations, problem)
     if _is_quantised(examined):
         yield _scales_there(examined, declarations)
 
