@@ -100,6 +100,7 @@ def test_bad_input_is_one_line_that_names_it(generate, options, code, named):
     assert error.count("\n") == 1
     assert named in error
     assert "Traceback" not in error
+    assert "Value error" not in error
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

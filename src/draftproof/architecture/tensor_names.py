@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_WRONG_PREFIX = re.compile(r"(?P<prefix>(?:model\.|language_model\.)+)(?P<name>mtp\..+)")
+_WRONG_PREFIX = re.compile(r"(?P<prefix>(?:model\.|language_model\.)+)mtp\..+")
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,6 @@ class WrongPrefix:
 
     prefix: str
     names: tuple[str, ...]
-
-
-def normalised_name(name: str) -> str:
-    """The name that the architecture defines: `model.language_model.mtp.fc.weight` -> `mtp.fc.weight`."""
-    match = _WRONG_PREFIX.fullmatch(name)
-    return match["name"] if match else name
 
 
 def wrong_prefixes(names: Iterable[str]) -> tuple[WrongPrefix, ...]:

@@ -196,7 +196,8 @@ def _report(error: Exception, as_json: bool) -> int:
 
 def _usage_message(error: BaseException) -> str:
     text: str = error.format_message() if hasattr(error, "format_message") else str(error)
-    return " ".join(text.split()).rstrip(".")
+    # typer passes on pydantic's name for the error, which says nothing to a user.
+    return " ".join(text.replace("Value error, ", "").split()).rstrip(".")
 
 
 def _help_command(words: Sequence[str]) -> str:

@@ -196,10 +196,6 @@ class Engine:
             for name in order
         )
 
-    def acceptance_of(self, request_id: str) -> AcceptanceCounts:
-        """What happened to a running request's drafts so far."""
-        return self._running[request_id].acceptance
-
     def _draft_limit(self, request: Request) -> int:
         """Most drafts per window for this request."""
         if request.draft_tokens is None:
