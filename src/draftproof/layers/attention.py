@@ -96,7 +96,8 @@ class Attention:
         heads = torch.cat((query, key), 2)
         wide = heads.float()
         normed = (wide / length(wide, self._root_epsilon)).mul_(self._scale).to(heads.dtype)
-        return rotate(normed, angles).split_with_sizes((query.shape[2], key.shape[2]), 2)
+        query, key = rotate(normed, angles).split_with_sizes((query.shape[2], key.shape[2]), 2)
+        return query, key
 
     @cached_property
     def _scale(self) -> Tensor:

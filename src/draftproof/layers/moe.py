@@ -34,18 +34,20 @@ class MixtureOfExperts:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """[batch, rows, hidden] to the same."""
-        rows = hidden.flatten(0, -2)
+        rows = hidden.view(-1, hidden.shape[-1])
         logits = self.router(rows)
+        if self.shared is None:
+            routing, chosen = self._choose(logits)
+            return routed_experts(rows, chosen, routing.to(rows.dtype), self.experts).view(hidden.shape)
         count = self.spec.num_experts
-        routing, chosen = self._choose(logits if self.shared is None else logits[:, :count])
-        routing = routing.to(rows.dtype)
-        if self._all_experts is not None:
-            routing = torch.cat((routing, torch.sigmoid(logits[:, count:])), 1)
-            return routed_experts(rows, chosen, routing, self._all_experts, (count,)).view(hidden.shape)
-        output = routed_experts(rows, chosen, routing, self.experts)
-        if self.shared is not None:
-            output = output + torch.sigmoid(logits[:, count:]) * self.shared(rows)
-        return output.view(hidden.shape)
+        logits, gate = logits.split_with_sizes((count, 1), 1)
+        routing, chosen = self._choose(logits)
+        share = torch.sigmoid(gate)
+        if self._all_experts is None:
+            output = routed_experts(rows, chosen, routing.to(rows.dtype), self.experts)
+            return output.addcmul_(share, self.shared(rows)).view(hidden.shape)
+        routing = torch.cat((routing.to(rows.dtype), share), 1)
+        return routed_experts(rows, chosen, routing, self._all_experts, (count,)).view(hidden.shape)
 
     def _choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Weights and numbers of each row's experts, both [rows, experts_per_token]; softmax in float32."""

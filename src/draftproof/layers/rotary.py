@@ -18,6 +18,8 @@ from draftproof.layers.window import AttentionRows
 class RotaryEmbedding:
     """Tables of cos and sin for every position; shared by the trunk's attention layers and the MTP head.
 
+    The sin of the leading half is negative, as `rotate` uses it.
+
     Args:
         spec: base, width, scaling.
         max_position: number of positions to prepare.
@@ -30,10 +32,10 @@ class RotaryEmbedding:
     def __init__(self, spec: RotarySpec, max_position: int, device: torch.device) -> None:
         frequencies, factor = _inverse_frequencies(spec)
         angles = torch.outer(torch.arange(max_position, dtype=torch.float32), frequencies)
-        doubled = torch.cat((angles, angles), 1)
+        cos, sin = angles.cos() * factor, angles.sin() * factor
         self.width = spec.dimensions
-        self.cos = (doubled.cos() * factor).to(device)
-        self.sin = (doubled.sin() * factor).to(device)
+        self.cos = torch.cat((cos, cos), 1).to(device)
+        self.sin = torch.cat((-sin, sin), 1).to(device)
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin for [batch, rows] positions, each [batch, rows, 1, width] float32."""
@@ -52,9 +54,8 @@ def rotate(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
     cos, sin = angles
     width = cos.shape[-1]
     turning = heads[..., :width]
-    half = width // 2
-    swapped = torch.cat((-turning[..., half:], turning[..., :half]), -1)
-    rotated = (turning * cos + swapped * sin).to(heads.dtype)
+    swapped = turning.roll(width // 2, -1)
+    rotated = torch.addcmul(turning * cos, swapped, sin).to(heads.dtype)
     return rotated if width == heads.shape[-1] else torch.cat((rotated, heads[..., width:]), -1)
 
 

@@ -7,6 +7,7 @@ all activations are one operation, and one product weighs and adds the experts o
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from draftproof.kernels.experts import reference
@@ -40,37 +41,40 @@ def routed_experts(
         activated = _activate(products).split_with_sizes([1] * len(order))
         outputs = [experts.down[expert](part) for expert, part in zip(order, activated, strict=True)]
         return torch.mm(routing, torch.cat(outputs))
-    return _by_expert(rows, [[*row, *everyone] for row in chosen.tolist()], routing, experts)
+    return _by_expert(rows, chosen.tolist(), routing, experts, everyone)
 
 
-def _by_expert(rows: Tensor, choices: list[list[int]], routing: Tensor, experts: Experts) -> Tensor:
+def _by_expert(
+    rows: Tensor, choices: list[list[int]], routing: Tensor, experts: Experts, everyone: tuple[int, ...]
+) -> Tensor:
     """Several rows: gather the rows of each distinct expert, and put its outputs back in the order of the
     rows."""
-    width = len(choices[0])
-    pairs: dict[int, list[int]] = {}
+    members: dict[int, list[int]] = {}
     for row, choice in enumerate(choices):
-        for column, expert in enumerate(choice):
-            pairs.setdefault(expert, []).append(row * width + column)
+        for expert in choice:
+            members.setdefault(expert, []).append(row)
+    for expert in everyone:
+        members[expert] = list(range(len(choices)))
     single = rows.split_with_sizes([1] * len(choices))
     products = []
-    for expert, members in pairs.items():
-        if len(members) == len(choices):
+    for expert, chosen_by in members.items():
+        if len(chosen_by) == 1:
+            inputs = single[chosen_by[0]]
+        elif len(chosen_by) == len(choices):
             inputs = rows
-        elif len(members) == 1:
-            inputs = single[members[0] // width]
         else:
-            inputs = torch.cat([single[pair // width] for pair in members])
+            inputs = torch.cat([single[row] for row in chosen_by])
         products.append(experts.gate_up[expert](inputs))
-    activated = _activate(products).split_with_sizes([len(members) for members in pairs.values()])
-    outputs = torch.cat([experts.down[expert](part) for expert, part in zip(pairs, activated, strict=True)])
-    places = [0] * (len(choices) * width)
-    for place, pair in enumerate(pair for members in pairs.values() for pair in members):
-        places[pair] = place
+    activated = _activate(products).split_with_sizes([len(chosen_by) for chosen_by in members.values()])
+    outputs = torch.cat([experts.down[expert](part) for expert, part in zip(members, activated, strict=True)])
+    # Where each row finds the output of each of its experts.
+    place = {pair: index for index, pair in enumerate((e, row) for e in members for row in members[e])}
+    places = [place[expert, row] for row, choice in enumerate(choices) for expert in (*choice, *everyone)]
     ordered = outputs.index_select(0, torch.tensor(places, device=rows.device))
-    return torch.bmm(routing.unsqueeze(1), ordered.view(len(choices), width, -1)).squeeze(1)
+    return torch.bmm(routing.unsqueeze(1), ordered.view(*routing.shape, -1)).squeeze(1)
 
 
 def _activate(products: list[Tensor]) -> Tensor:
     """silu(gate) * up of all experts' rows, [rows of all experts, intermediate]."""
     gate, up = torch.cat(products).chunk(2, -1)
-    return torch.nn.functional.silu(gate).mul_(up)
+    return F.silu(gate).mul_(up)

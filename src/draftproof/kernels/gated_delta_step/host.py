@@ -1,8 +1,8 @@
 """The window step with few operations, for the few rows of a decode step on a CPU.
 
-There the time goes into starting operations, not into arithmetic. So all rows, replayed and new, queries and keys,
-go through the same few products; decays between rows are one product with a constant table; the state is changed in
-place; and factors that cancel are left out.
+There the time goes into starting operations, not into arithmetic. So all rows, replayed and new, queries and
+keys, go through the same few products; decays between rows are one product with a constant table; the state
+is changed in place; and factors that cancel are left out.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from draftproof.kernels.gated_delta_step import reference
 from draftproof.kernels.gated_delta_step.reference import (
     GatedDeltaParameters,
     RecurrentState,
+    StateViews,
     WindowRows,
     replay_rows,
 )
@@ -47,14 +48,44 @@ def gated_delta_step(
         # A padded row must not touch the state.
         log_decay = log_decay * window.valid.unsqueeze(-1)
         beta = beta * window.valid.unsqueeze(-1)
-    columns, all_log_decay, all_beta = _with_replayed(inputs, log_decay, beta, state, window)
+    views = _views(state, window, rows)
+    columns, all_log_decay, all_beta = _with_replayed(inputs, log_decay, beta, state, window, views)
     mixed = _convolve(columns, batch, total, width, parameters.folded.taps)
+    recurrent = _gathered(state, window) if views is None else views.recurrent
     if total == 1 and window.commits_all:
-        output = _one_row(mixed, all_log_decay, all_beta, parameters, state, window)
+        output = _one_row(mixed, all_log_decay, all_beta, parameters, recurrent)
     else:
-        output = _several_rows(mixed, all_log_decay, all_beta, rows, parameters, state, window)
-    _write_rows(columns, inputs, log_decay, beta, state, window)
+        certain = total if window.commits_all else replayed
+        output = _several_rows(mixed, all_log_decay, all_beta, rows, certain, parameters, recurrent)
+    if views is None:
+        window.store(state.recurrent, recurrent.view(batch, *state.recurrent.shape[1:]))
+    _write_rows(columns, (inputs, log_decay, beta), state, window, views)
     return _gated_norm(output, gate, parameters, inputs.dtype)
+
+
+def _views(state: RecurrentState, window: WindowRows, rows: int) -> StateViews | None:
+    """Views for this geometry; None when the slots are not consecutive."""
+    slots, replayed = window.slot_range, max(window.pending)
+    if slots is None:
+        return None
+    key = (slots.start, slots.stop, replayed, rows)
+    found = state.views.get(key)
+    if found is None:
+        stash = (state.stash_inputs, state.stash_log_decay, state.stash_beta)
+        inputs, log_decay, beta = (pool[slots, :replayed] for pool in stash)
+        new_inputs, new_log_decay, new_beta = (pool[slots, :rows] for pool in stash)
+        found = state.views[key] = StateViews(
+            recurrent=state.recurrent[slots].view(-1, *state.recurrent.shape[2:]),
+            convolution=state.convolution[slots],
+            replayed=(inputs, log_decay, beta),
+            stash=(new_inputs, new_log_decay, new_beta),
+        )
+    return found
+
+
+def _gathered(state: RecurrentState, window: WindowRows) -> Tensor:
+    """[batch * value_heads, key_head_dim, value_head_dim], a copy."""
+    return state.recurrent.index_select(0, window.slots).view(-1, *state.recurrent.shape[2:])
 
 
 def _wide(rows: Tensor) -> Tensor:
@@ -63,24 +94,29 @@ def _wide(rows: Tensor) -> Tensor:
 
 
 def _with_replayed(
-    inputs: Tensor, log_decay: Tensor, beta: Tensor, state: RecurrentState, window: WindowRows
+    inputs: Tensor,
+    log_decay: Tensor,
+    beta: Tensor,
+    state: RecurrentState,
+    window: WindowRows,
+    views: StateViews | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Columns [batch, taps - 1 + total, conv_dim], log decays and betas [batch, total, value_heads]."""
-    slots, replayed = window.slot_range, max(window.pending)
-    if slots is None or min(window.pending) < replayed:
-        history, replay_log_decay, replay_beta = replay_rows(state, window, state.convolution.shape[1])
-        columns = torch.cat((history, inputs), 1)
+    replayed = max(window.pending)
+    if views is not None and min(window.pending) == replayed:
         if replayed == 0:
-            return columns, log_decay, beta
-        return columns, torch.cat((replay_log_decay, log_decay), 1), torch.cat((replay_beta, beta), 1)
+            return torch.cat((views.convolution, inputs), 1), log_decay, beta
+        old_inputs, old_log_decay, old_beta = views.replayed
+        return (
+            torch.cat((views.convolution, old_inputs, inputs), 1),
+            torch.cat((old_log_decay, log_decay), 1),
+            torch.cat((old_beta, beta), 1),
+        )
+    history, old_log_decay, old_beta = replay_rows(state, window, state.convolution.shape[1])
+    columns = torch.cat((history, inputs), 1)
     if replayed == 0:
-        return torch.cat((state.convolution[slots], inputs), 1), log_decay, beta
-    rows = (slots, slice(replayed))
-    return (
-        torch.cat((state.convolution[slots], state.stash_inputs[rows], inputs), 1),
-        torch.cat((state.stash_log_decay[rows], log_decay), 1),
-        torch.cat((state.stash_beta[rows], beta), 1),
-    )
+        return columns, log_decay, beta
+    return columns, torch.cat((old_log_decay, log_decay), 1), torch.cat((old_beta, beta), 1)
 
 
 def _convolve(columns: Tensor, batch: int, total: int, width: int, taps: Tensor) -> Tensor:
@@ -96,21 +132,16 @@ def _one_row(
     log_decay: Tensor,
     beta: Tensor,
     parameters: GatedDeltaParameters,
-    state: RecurrentState,
-    window: WindowRows,
+    recurrent: Tensor,
 ) -> Tensor:
     """One certain row and nothing to replay: [batch * value_heads, 1, value_head_dim]; the state moves on."""
     value_heads = log_decay.shape[2]
     units, value = _split(mixed, parameters, value_heads)
     order = _head_order(mixed.shape[0], 1, 1, parameters.num_key_heads, value_heads, mixed.device)
     query, key = units.index_select(0, order).view(-1, 2, 1, parameters.key_head_dim).unbind(1)
-    pool = window.select(state.recurrent)
-    recurrent = pool.view(-1, *pool.shape[2:])
     recurrent.mul_(log_decay.exp().view(-1, 1, 1))
     correction = torch.baddbmm(value, key, recurrent, alpha=-1).mul_(beta.view(-1, 1, 1))
     recurrent.baddbmm_(key.transpose(1, 2), correction)
-    if window.slot_range is None:
-        window.store(state.recurrent, pool)
     return torch.bmm(query, recurrent)
 
 
@@ -119,22 +150,21 @@ def _several_rows(
     log_decay: Tensor,
     beta: Tensor,
     rows: int,
+    certain: int,
     parameters: GatedDeltaParameters,
-    state: RecurrentState,
-    window: WindowRows,
+    recurrent: Tensor,
 ) -> Tensor:
-    """Outputs of the last `rows` rows, [batch * value_heads, rows, value_head_dim]; the state takes what is certain.
+    """Outputs of the last `rows` rows, [batch * value_heads, rows, value_head_dim]; the state takes the first
+    `certain` rows.
 
-    As `gated_delta_blocked` with one block. The queries of the new rows and the keys of all rows lie below each
-    other, so that one product reads the state for both and one gives all pairs.
+    As `gated_delta_blocked` with one block. The queries of the new rows and the keys of all rows lie below
+    each other, so that one product reads the state for both and one gives all pairs.
     """
     batch, total, value_heads = log_decay.shape
     units, value = _split(mixed, parameters, value_heads)
     order = _head_order(batch, total, rows, parameters.num_key_heads, value_heads, mixed.device)
     heads = units.index_select(0, order).view(batch * value_heads, rows + total, -1)
     keys = heads.narrow(1, rows, total)
-    pool = window.select(state.recurrent)
-    recurrent = pool.view(-1, *pool.shape[2:])
     mask, sums = _decay_table(total, rows, mixed.device)
     by_head = log_decay.transpose(1, 2).reshape(-1, total)
     decays = torch.addmm(mask, by_head, sums).exp_().view(-1, rows + total, total + 1)
@@ -149,20 +179,17 @@ def _several_rows(
         key_pairs * weight, key_reads.sub_(value).mul_(weight), upper=False, unitriangular=True
     )
     output = torch.baddbmm(query_reads, query_pairs, negated, alpha=-1)
-    certain = total if window.commits_all else total - rows
     if certain:
         last = rows + certain - 1
         fading_keys = keys.narrow(1, 0, certain) * decays[:, last, 1 : certain + 1, None]
         recurrent.mul_(decays[:, last, :1, None])
         recurrent.baddbmm_(fading_keys.transpose(1, 2), negated.narrow(1, 0, certain), alpha=-1)
-        if window.slot_range is None:
-            window.store(state.recurrent, pool)
     return output
 
 
 def _split(mixed: Tensor, parameters: GatedDeltaParameters, value_heads: int) -> tuple[Tensor, Tensor]:
-    """Unit queries and keys [batch * total * 2 * key_heads, key_head_dim]; values [batch * value_heads, total,
-    value_head_dim]."""
+    """Unit queries and keys [batch * total * 2 * key_heads, key_head_dim]; values [batch * value_heads,
+    total, value_head_dim]."""
     batch, total, width = mixed.shape
     key_width = 2 * parameters.num_key_heads * parameters.key_head_dim
     both, value = mixed.split_with_sizes((key_width, width - key_width), 2)
@@ -193,10 +220,11 @@ def _head_order(
 
 @lru_cache(maxsize=256)
 def _decay_table(total: int, rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Constants that turn log decays [heads, total] into those between rows, [heads, (rows + total) * (total + 1)].
+    """Constants that turn log decays [heads, total] into those between rows, [heads, (rows + total) * (total
+    + 1)].
 
-    Output rows are those of `_head_order`. Column 0 is the decay since the state before the window, column j + 1
-    that since row j: the sum over the later rows up to the output's own. A later j is masked with -inf.
+    Output rows are those of `_head_order`. Column 0 is the decay since the state before the window, column j
+    + 1 that since row j: the sum over the later rows up to the output's own. A later j is masked with -inf.
 
     Returns:
         Mask [1, columns], to add; sums [total, columns], zeros and ones.
@@ -210,23 +238,33 @@ def _decay_table(total: int, rows: int, device: torch.device) -> tuple[Tensor, T
 
 
 def _write_rows(
-    columns: Tensor, inputs: Tensor, log_decay: Tensor, beta: Tensor, state: RecurrentState, window: WindowRows
+    columns: Tensor,
+    new: tuple[Tensor, Tensor, Tensor],
+    state: RecurrentState,
+    window: WindowRows,
+    views: StateViews | None,
 ) -> None:
-    """Convolution inputs of the certain rows; then nothing more, or the new stash."""
-    tail, rows, replayed = state.convolution.shape[1], inputs.shape[1], max(window.pending)
-    if window.commits_all:
-        padded = window.valid is not None
-        newest = reference.newest_columns(columns, window, tail) if padded else columns[:, replayed + rows :]
-        window.store(state.convolution, newest)
-        return
-    if replayed:
-        window.store(state.convolution, columns[:, replayed : replayed + tail])
-    stash = ((state.stash_inputs, inputs), (state.stash_log_decay, log_decay), (state.stash_beta, beta))
-    for pool, new in stash:
-        if window.slot_range is not None:
-            pool[window.slot_range, :rows] = new
+    """Convolution inputs of the certain rows; then nothing more, or `new` inputs, log decays and betas as
+    stash."""
+    tail, rows, replayed = state.convolution.shape[1], new[0].shape[1], max(window.pending)
+    if window.commits_all and window.valid is not None:
+        window.store(state.convolution, reference.newest_columns(columns, window, tail))
+    elif certain := (replayed + rows if window.commits_all else replayed):
+        newest = columns.narrow(1, certain, tail)
+        if views is None:
+            window.store(state.convolution, newest)
         else:
-            window.store(pool[:, :rows], new)
+            views.convolution.copy_(newest)
+    if window.commits_all:
+        return
+    if views is None:
+        for pool, values in zip(
+            (state.stash_inputs, state.stash_log_decay, state.stash_beta), new, strict=True
+        ):
+            window.store(pool[:, :rows], values)
+    else:
+        for part, values in zip(views.stash, new, strict=True):
+            part.copy_(values)
 
 
 def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters, dtype: torch.dtype) -> Tensor:

@@ -35,6 +35,28 @@ class RecurrentState:
     stash_log_decay: Tensor
     stash_beta: Tensor
 
+    @cached_property
+    def views(self) -> dict[tuple[int, int, int, int], StateViews]:
+        """Views that the host form has made: a decode loop needs the same few in every step."""
+        return {}
+
+
+@dataclass(frozen=True)
+class StateViews:
+    """Parts of one layer's pools for a batch of consecutive slots.
+
+    Attributes:
+        recurrent: [batch * value_heads, key_head_dim, value_head_dim].
+        convolution: [batch, conv_kernel - 1, conv_dim].
+        replayed: inputs, log decays and betas of the stash's rows to replay, [batch, replayed, ...] each.
+        stash: the same of the stash's rows to write, [batch, rows, ...] each.
+    """
+
+    recurrent: Tensor
+    convolution: Tensor
+    replayed: tuple[Tensor, Tensor, Tensor]
+    stash: tuple[Tensor, Tensor, Tensor]
+
 
 @dataclass(frozen=True)
 class FoldedConstants:
