@@ -80,8 +80,7 @@ def resolve(argument: str) -> Location:
     if _looks_like_path(argument):
         raise UsageError(
             f"there is no folder {argument}",
-            "Check the spelling"
-            + ("." if path.is_absolute() else f"; the path is relative to {Path.cwd()}"),
+            "Check the spelling" + ("." if path.is_absolute() else f"; the path is relative to {Path.cwd()}"),
         )
     first = argument.partition("/")[0]
     if Path(first).is_dir():

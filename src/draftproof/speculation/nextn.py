@@ -11,11 +11,11 @@ from draftproof.speculation.drafter import CommittedRows, Drafts
 class NextnDrafter:
     """Runs the head over every committed row, so that its own keys and values are complete, then chains.
 
-    Drafts are drawn with the target's rule and the target's noise at the same address, so that a head that is sure
-    of itself agrees with the target at any temperature.
+    Drafts are drawn with the target's rule and the target's noise at the same address, so that a head that
+    is sure of itself agrees with the target at any temperature.
 
-    Slots of a chain are written past the committed positions; the next window's rows overwrite them before anything
-    reads them, so the head's cache needs no rollback.
+    Slots of a chain are written past the committed positions; the next window's rows overwrite them before
+    anything reads them, so the head's cache needs no rollback.
 
     Args:
         head: the loaded head.
