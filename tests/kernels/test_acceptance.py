@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from draftproof.kernels.acceptance import host
 from draftproof.kernels.acceptance.reference import count_accepted
 
 
@@ -37,3 +38,5 @@ def test_counts_drafts_up_to_the_first_difference(data: st.DataObject, batch: in
     ]
     assert result.tolist() == expected
     assert result.dtype == torch.int64
+    chains = [row[:count] for row, count in zip(drafts, counts, strict=True)]
+    assert host.count_accepted(chains, sampled) == expected

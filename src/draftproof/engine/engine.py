@@ -11,6 +11,7 @@ from torch import Tensor
 
 from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
 from draftproof.errors import EngineFault, UsageError
+from draftproof.kernels.acceptance.host import count_accepted
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows, token_logprobs
 from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
@@ -21,7 +22,6 @@ from draftproof.speculation.acceptance import (
     FinishReason,
     OutputEnd,
     TruncatedRun,
-    accept,
     truncate_emitted,
 )
 from draftproof.speculation.drafter import CommittedRows, Drafter
@@ -271,7 +271,7 @@ class Engine:
         )
         hidden = self.model.forward(rows, window.window)
         sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
-        accepted = self._accept(drafts, sampled.tokens, width)
+        accepted = count_accepted(drafts, sampled.tokens)
         runs = []
         for running, chain, tokens, right in zip(batch, drafts, sampled.tokens, accepted, strict=True):
             run = self._take(running, tokens[: right + 1])
@@ -309,17 +309,6 @@ class Engine:
         borders = [*first_rows, begin]
         split = tuple(tuple(tokens[low:high]) for low, high in pairwise(borders))
         return _Sampled(logits, tuple(first_rows), split)
-
-    def _accept(
-        self, drafts: Sequence[tuple[int, ...]], tokens: Sequence[tuple[int, ...]], width: int
-    ) -> list[int]:
-        if width == 1:
-            return [0] * len(drafts)
-        padded_drafts = torch.tensor([[*chain, *(0,) * (width - 1 - len(chain))] for chain in drafts])
-        padded_tokens = torch.tensor([[*chain, *(0,) * (width - len(chain))] for chain in tokens])
-        lengths = torch.tensor([len(chain) for chain in drafts])
-        accepted: list[int] = accept(padded_drafts, lengths, padded_tokens).accepted.tolist()
-        return accepted
 
     def _take(self, running: _Running, emitted: tuple[int, ...]) -> TruncatedRun:
         """Add emitted tokens to the output up to where it ends."""
