@@ -31,7 +31,7 @@ def poison(engine, slot):
     """NaN in everything that belongs to one slot, as a broken kernel would leave it."""
     for state in engine.store.trunk:
         for pool in vars(state).values():
-            if pool.shape[0] == engine.store.sizes.slots:
+            if isinstance(pool, torch.Tensor) and pool.shape[0] == engine.store.sizes.slots:
                 pool[slot] = torch.nan
 
 

@@ -8,18 +8,26 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
 
 from draftproof.architecture.spec import RotarySpec
 from draftproof.errors import UnsupportedRequest
-from draftproof.layers.rotary import RotaryEmbedding, rotate
+from draftproof.layers.rotary import RotaryEmbedding, rotate_
 from tests.support.checkpoints import FP32, CheckpointOptions, WrittenCheckpoint
 from tests.support.engines import CPU, load
 from tests.support.faults import copy_of, set_config
 
 HEAD_DIM = 32
 PARTIAL = 0.5
+
+
+def rotate(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    turned = heads.clone()
+    rotate_(turned, angles)
+    return turned
+
 
 CASES = {
     "default": (

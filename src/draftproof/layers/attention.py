@@ -14,7 +14,7 @@ from draftproof.kernels.paged_attention import host
 from draftproof.kernels.paged_attention.reference import paged_attention, write_pages
 from draftproof.layers.linear import Linear
 from draftproof.layers.norm import OffsetRmsNorm
-from draftproof.layers.rotary import rotate
+from draftproof.layers.rotary import rotate_
 from draftproof.layers.window import AttentionRows, KeyValueCache
 
 
@@ -88,15 +88,16 @@ class Attention:
         else:
             attended = host.paged_attention(query, cache.keys, cache.values, origin, rows.starts[0])
         if gate is not None:
-            attended = attended * torch.sigmoid(gate)
+            attended = attended.mul_(torch.sigmoid(gate))
         return self.output(attended.flatten(2))
 
     def _place(self, query: Tensor, key: Tensor, angles: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         """Norm and rotation of queries and keys, as heads of one tensor: half the operations."""
         heads = torch.cat((query, key), 2)
-        wide = heads.float()
+        wide = heads if heads.dtype is torch.float32 else heads.float()
         normed = (wide / length(wide, self._root_epsilon)).mul_(self._scale).to(heads.dtype)
-        query, key = rotate(normed, angles).split_with_sizes((query.shape[2], key.shape[2]), 2)
+        rotate_(normed, angles)
+        query, key = normed.split_with_sizes((query.shape[2], key.shape[2]), 2)
         return query, key
 
     @cached_property

@@ -18,7 +18,7 @@ from draftproof.layers.window import AttentionRows
 class RotaryEmbedding:
     """Tables of cos and sin for every position; shared by the trunk's attention layers and the MTP head.
 
-    The sin of the leading half is negative, as `rotate` uses it.
+    The sin of the leading half is negative, as `rotate_` uses it.
 
     Args:
         spec: base, width, scaling.
@@ -49,14 +49,16 @@ class RotaryEmbedding:
         return self.cos[start:end].unsqueeze(1), self.sin[start:end].unsqueeze(1)
 
 
-def rotate(heads: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-    """Rotate the leading `width` dimensions of [batch, rows, heads, head_dim]; the rest passes through."""
+def rotate_(heads: Tensor, angles: tuple[Tensor, Tensor]) -> None:
+    """Rotate the leading `width` dimensions of [batch, rows, heads, head_dim] in place; the rest stays."""
     cos, sin = angles
     width = cos.shape[-1]
-    turning = heads[..., :width]
+    turning = heads.narrow(-1, 0, width)
     swapped = turning.roll(width // 2, -1)
-    rotated = torch.addcmul(turning * cos, swapped, sin).to(heads.dtype)
-    return rotated if width == heads.shape[-1] else torch.cat((rotated, heads[..., width:]), -1)
+    if heads.dtype is torch.float32:
+        turning.mul_(cos).addcmul_(swapped, sin)
+    else:
+        turning.copy_(torch.addcmul(turning * cos, swapped, sin))
 
 
 def _inverse_frequencies(spec: RotarySpec) -> tuple[Tensor, float]:

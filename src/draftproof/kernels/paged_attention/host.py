@@ -42,19 +42,31 @@ def paged_attention(query: Tensor, keys: Tensor, values: Tensor, origin: int, st
     context, step, offset = start + rows, key_value_heads * width, origin * key_value_heads * width
     key = keys.as_strided((key_value_heads, width, context), (width, 1, step), offset)
     value = values.as_strided((key_value_heads, context, width), (width, step, 1), offset)
+    scaled = query * width**-0.5
+    if rows == 1:
+        weights = _weights(torch.bmm(scaled.view(key_value_heads, -1, width), key))
+        return torch.bmm(weights, value).view(1, 1, heads, width)
     # One matrix of (rows x heads of the group) per key/value head.
-    grouped = (query * width**-0.5).view(rows, key_value_heads, -1, width)
-    grouped = grouped.transpose(0, 1).reshape(key_value_heads, -1, width)
-    scores = torch.bmm(grouped, key).float()
-    if rows > 1:
-        recent = scores.view(key_value_heads, rows, -1, context)[..., start:]
-        recent.add_(_future_mask(rows, scores.device))
-    attended = torch.bmm(scores.softmax(-1).to(query.dtype), value)
+    grouped = (
+        scaled.view(rows, key_value_heads, -1, width).transpose(0, 1).reshape(key_value_heads, -1, width)
+    )
+    scores = torch.bmm(grouped, key)
+    scores.view(key_value_heads, rows, -1, context)[..., start:].add_(
+        _future_mask(rows, scores.dtype, scores.device)
+    )
+    attended = torch.bmm(_weights(scores), value)
     by_row = attended.view(key_value_heads, rows, -1, width).transpose(0, 1)
     return by_row.reshape(1, rows, heads, width)
 
 
+def _weights(scores: Tensor) -> Tensor:
+    """Softmax in float32, in the dtype of the scores."""
+    if scores.dtype is torch.float32:
+        return scores.softmax(-1)
+    return scores.float().softmax(-1).to(scores.dtype)
+
+
 @lru_cache(maxsize=64)
-def _future_mask(rows: int, device: torch.device) -> Tensor:
+def _future_mask(rows: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """[rows, 1, rows], -inf where a column's row comes after a row."""
-    return torch.full((rows, rows), -torch.inf, device=device).triu_(1).unsqueeze(1)
+    return torch.full((rows, rows), -torch.inf, dtype=dtype, device=device).triu_(1).unsqueeze(1)
