@@ -23,7 +23,7 @@ def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str,
     """Write `results/<name>-<date>.json`."""
     now = datetime.now(UTC)
     record = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
         "time": now.isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
