@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from draftproof.kernels.paged_attention import host
 from draftproof.kernels.paged_attention.reference import paged_attention, write_pages
 
 PAGES, PAGE_SIZE, KEY_VALUE_HEADS, HEAD_DIM = 24, 4, 2, 8
@@ -76,6 +77,11 @@ def test_any_pages_any_starts_any_rows(data: st.DataObject) -> None:
     for sequence, (key, value) in enumerate(plain):
         expected = expected_attention(query[sequence], key, value, starts[sequence])
         torch.testing.assert_close(attended[sequence], expected, atol=1e-5, rtol=1e-5)
+        if consecutive:
+            one = query[sequence : sequence + 1]
+            origin = int(table[sequence, 0]) * PAGE_SIZE
+            alone = host.paged_attention(one, keys, values, origin, starts[sequence])
+            torch.testing.assert_close(alone[0], expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_row_does_not_see_the_rows_after_it() -> None:
@@ -112,10 +118,24 @@ def test_writing_touches_the_named_places_only() -> None:
     assert (flat[untouched] == 7.0).all()
 
 
+def test_a_piece_of_rows_is_written_where_its_location_says() -> None:
+    keys, _ = pools(7.0)
+    rows = torch.arange(3 * KEY_VALUE_HEADS * HEAD_DIM, dtype=torch.float32).view(
+        1, 3, KEY_VALUE_HEADS, HEAD_DIM
+    )
+    expected = keys.clone()
+    write_pages(expected, rows, torch.tensor([22, 23, 24]))
+    host.write_pages(keys, rows, 22)
+    assert torch.equal(keys, expected)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_output_has_the_dtype_of_the_query(dtype: torch.dtype) -> None:
     keys, values = (pool.to(dtype) for pool in pools(1.0))
     query = torch.ones(1, 2, 2, HEAD_DIM, dtype=dtype)
-    attended = paged_attention(query, keys, values, torch.tensor([[1]]), (1,))
-    assert attended.dtype == dtype
-    torch.testing.assert_close(attended, torch.ones_like(attended))
+    for attended in (
+        paged_attention(query, keys, values, torch.tensor([[1]]), (1,)),
+        host.paged_attention(query, keys, values, PAGE_SIZE, 1),
+    ):
+        assert attended.dtype == dtype
+        torch.testing.assert_close(attended, torch.ones_like(attended))

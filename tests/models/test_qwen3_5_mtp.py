@@ -190,6 +190,31 @@ def test_the_first_draft_has_one_slot_when_the_prompt_has_one_token(models: Mode
     assert_same_logits(our_chain(ours, TOKENS[:2], TOKENS[2:5]), expected)
 
 
+@pytest.mark.parametrize("counts", [[4], [1], [3, 3], [2, 4], [4, 1]])
+@torch.inference_mode()
+def test_the_last_slot_alone_is_the_last_of_all_slots(models: Models, counts: list[int]) -> None:
+    """And its chain goes on alike, so the slots before it have left what later ones read."""
+    ours, _ = models("moe")
+    head = ours.head
+    assert head is not None
+    width, slots = max(counts), list(range(len(counts)))
+    hidden = torch.randn(len(counts), width, ours.target.spec.hidden_size, generator=torch.Generator())
+    ids = torch.tensor([TOKENS[:width]] * len(counts))
+    outputs = []
+    for run in (head.forward, head.last):
+        store = make_store(ours, Settings(slots=2, max_length=64, page_size=8))
+        for slot, pages in zip(slots, ([5, 6, 7], [3, 1, 2]), strict=False):
+            store.open_slot(slot, pages)
+        first = run(ids, hidden, store.attention_rows(slots, [0] * len(slots), counts), store.head_caches)
+        if run == head.forward:
+            first = torch.stack([row[count - 1 : count] for row, count in zip(first, counts, strict=True)])
+        rows = store.attention_rows(slots, counts, [1] * len(slots))
+        outputs.append((first, head.forward(ids[:, :1], first, rows, store.head_caches)))
+    for one, other in zip(*outputs, strict=True):
+        assert one.shape == (len(counts), 1, hidden.shape[2])
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
 def with_fc(head: MtpHead, weight: Tensor) -> MtpHead:
     return replace(head, fc=DenseLinear(weight), layers=())
 

@@ -106,6 +106,24 @@ def test_rows_go_to_the_pages_of_their_positions_and_padding_to_the_scrap_page(s
     assert rows.page_table.tolist() == [[5, 2, 9, 0, 0, 0], [6, 7, 8, 0, 0, 0]]
 
 
+def test_an_origin_stands_for_pages_that_follow_each_other(store: StateStore) -> None:
+    """Slot 0 has pages 5, 2, 9; slot 1 has 1, 3, 4; slot 3 has 6, 7, 8, of 4 positions each."""
+    rows = store.attention_rows([0, 1, 3], [0, 0, 8], [4, 4, 4])
+    assert rows.origins == (20, 4, 24)
+    assert store.attention_rows([0, 1, 3], [0, 1, 8], [1, 4, 4]).origins == (20, None, 24)
+    single = store.attention_rows([3], [5], [3])
+    assert single.only_origin == 24
+    assert single.locations.tolist() == [24 + 5, 24 + 6, 24 + 7]
+    assert store.attention_rows([0], [3], [2]).only_origin is None
+
+
+def test_the_last_real_rows_are_a_window_of_their_own(store: StateStore) -> None:
+    rows = store.attention_rows([1, 3], [0, 7], [3, 1])
+    assert (rows.last.starts, rows.last.row_counts) == ((2, 7), (1, 1))
+    assert rows.last.positions.tolist() == [[2], [7]]
+    assert rows.pick_last(torch.tensor([[10, 11, 12], [20, 21, 22]])).tolist() == [[12], [20]]
+
+
 def test_padding_is_marked_and_a_full_window_is_not(store: StateStore) -> None:
     ragged = store.begin([0, 1], [3, 1], WindowKind.VERIFY)
     assert ragged.window.rows.valid is not None
