@@ -1,6 +1,6 @@
 """Decoding speed on a CPU, paired and interleaved in one run.
 
-    python -m benchmarks.cpu_decode [--rounds N] [--tokens N]
+    python -m benchmarks.cpu_decode [--rounds N] [--tokens N] [--temperature T]
 
 Arms: `transformers.generate` on the same weights (float32), our plain decoding, and NEXTN with K = 1 to 5.
 Every round answers every prompt with every arm, in an order that rotates. Speed is tokens per second after
@@ -29,6 +29,7 @@ from draftproof.runtime.sampling import SamplingParameters
 from draftproof.text.tokenizer import Tokenizer
 
 DEPTHS = (1, 2, 3, 4, 5)
+SEED = 7
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ class Answer:
 Arm = Callable[[tuple[int, ...]], Answer]
 
 
-def engine_arm(engine: Engine, draft_tokens: int, tokens: int) -> Arm:
+def engine_arm(engine: Engine, draft_tokens: int, tokens: int, temperature: float) -> Arm:
     """Our engine with up to `draft_tokens` drafts."""
 
     def answer(prompt: tuple[int, ...]) -> Answer:
-        parameters = SamplingParameters(max_tokens=tokens, ignore_eos=True)
+        parameters = SamplingParameters(temperature, max_tokens=tokens, ignore_eos=True, seed=SEED)
         before = engine.acceptance
         engine.add(Request("benchmark", prompt, parameters, draft_tokens))
         produced: list[int] = []
@@ -90,15 +91,20 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--temperature", type=float, default=0.0, help="above 0 without the transformers arm")
     options = parser.parse_args()
     checkpoint = open_checkpoint("tiny")
     assert checkpoint.folder is not None
     tokenizer = Tokenizer.load(checkpoint.folder)
     prompts = [prompt for prompt in shipped_prompts(checkpoint) if prompt.kind in ("code", "prose")]
     built = build_engine(checkpoint, EngineConfig(draft_tokens=max(DEPTHS), max_sequences=1, max_length=2048))
-    arms: dict[str, Arm] = {"plain": engine_arm(built.engine, 0, options.tokens)}
-    arms |= {f"nextn-k{depth}": engine_arm(built.engine, depth, options.tokens) for depth in DEPTHS}
-    arms["transformers"] = transformers_arm(transformers_twin(checkpoint), options.tokens)
+    depths = {"plain": 0} | {f"nextn-k{depth}": depth for depth in DEPTHS}
+    arms: dict[str, Arm] = {
+        name: engine_arm(built.engine, depth, options.tokens, options.temperature)
+        for name, depth in depths.items()
+    }
+    if options.temperature == 0:
+        arms["transformers"] = transformers_arm(transformers_twin(checkpoint), options.tokens)
     rows: list[dict[str, Any]] = []
     names = list(arms)
     for turn in range(options.rounds + 1):
@@ -117,7 +123,7 @@ def main() -> None:
                         }
                     )
     figures = summarize(rows, names)
-    print(f"threads {built.threads}")
+    print(f"threads {built.threads}, temperature {options.temperature:g}")
     for name, line in figures.items():
         print(f"{name:<22}", *line.values())
     samples = [{key: value for key, value in row.items() if key != "token_ids"} for row in rows]
