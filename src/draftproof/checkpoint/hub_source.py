@@ -20,7 +20,7 @@ from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from draftproof.checkpoint.index import INDEX_FILE, read_index
 from draftproof.checkpoint.location import HubLocation
-from draftproof.checkpoint.source import LocalSource, Source
+from draftproof.checkpoint.source import LocalSource, Source, require_inside, require_small
 from draftproof.errors import CheckpointError, DraftproofError, EnvironmentProblem, UsageError
 
 FIRST_READ = 128 * 1024
@@ -75,14 +75,12 @@ class HubSource:
     def read(self, name: str, limit: int) -> bytes:
         """A whole small file; errors as `Source.read`, EnvironmentProblem when the hub cannot be reached."""
         size = self._size(name)
-        if size > limit:
-            raise CheckpointError(f"{name} has {size} bytes, more than the {limit} that such a file may have")
+        require_small(name, size, limit)
         return self.read_range(name, 0, size)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Exactly `length` bytes from `start`; errors as `Source.read_range`, or EnvironmentProblem."""
-        if start < 0 or length < 0 or start + length > self._size(name):
-            raise CheckpointError(f"{name} ends before byte {start + length}")
+        require_inside(name, self._size(name), start, length)
         if length == 0:
             return b""
         return _with_retries(self._location, lambda: self._request(name, start, length))

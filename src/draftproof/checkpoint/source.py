@@ -59,6 +59,18 @@ class Source(Protocol):
         ...
 
 
+def require_small(name: str, size: int, limit: int) -> None:
+    """Refuse to read a whole file of more than `limit` bytes (CheckpointError)."""
+    if size > limit:
+        raise CheckpointError(f"{name} has {size} bytes, more than the {limit} that such a file may have")
+
+
+def require_inside(name: str, size: int, start: int, length: int) -> None:
+    """Refuse a range that is not inside a file of `size` bytes (CheckpointError)."""
+    if start < 0 or length < 0 or start + length > size:
+        raise CheckpointError(f"{name} ends before byte {start + length}")
+
+
 class LocalSource:
     """A folder. Nothing outside it is ever opened, except the blobs that a hub cache's own links point to.
 
@@ -100,14 +112,12 @@ class LocalSource:
     def read(self, name: str, limit: int) -> bytes:
         """A whole small file; errors as `Source.read`."""
         size = self._size(name)
-        if size > limit:
-            raise CheckpointError(f"{name} has {size} bytes, more than the {limit} that such a file may have")
+        require_small(name, size, limit)
         return self.read_range(name, 0, size)
 
     def read_range(self, name: str, start: int, length: int) -> bytes:
         """Exactly `length` bytes from `start`; errors as `Source.read_range`."""
-        if start < 0 or length < 0 or start + length > self._size(name):
-            raise CheckpointError(f"{name} ends before byte {start + length}")
+        require_inside(name, self._size(name), start, length)
         try:
             # A file may have been swapped for a link since the scan.
             path = self._inside(self._folder / name)

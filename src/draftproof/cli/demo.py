@@ -12,12 +12,13 @@ from draftproof import __version__
 from draftproof.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from draftproof.cli.comparison_view import ComparisonView
 from draftproof.cli.console import report_console, terminal_progress, write_text
+from draftproof.cli.function_runner import answer, engine_config, sampling_pair
 from draftproof.cli.native_engine import NativeEngine, build_native_engine
 from draftproof.engine.config import EngineConfig
 from draftproof.errors import EnvironmentProblem
 from draftproof.evidence import ChainReport, LinkReport
 from draftproof.links.config import check_config
-from draftproof.links.function import Comparison, check_function, compare
+from draftproof.links.function import check_function
 from draftproof.links.progress import Progress
 from draftproof.links.prompts import shipped_prompts
 from draftproof.links.running_engine import Sampling
@@ -25,8 +26,6 @@ from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 
 DEMO_COMMAND = "draftproof demo"
-CONTEXT = 2048
-SEED = 7
 
 
 def demo(
@@ -44,8 +43,8 @@ def demo(
     and with NEXTN, greedily and sampled, and compares the texts token for token.
     """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    config = EngineConfig(draft_tokens=draft_tokens, max_sequences=1, max_length=CONTEXT)
-    samplings = (Sampling(0.0, SEED, max_tokens), Sampling(temperature, SEED, max_tokens))
+    config = engine_config(draft_tokens)
+    samplings = sampling_pair(max_tokens, temperature)
     checkpoint = open_checkpoint("tiny")
     view = ComparisonView(report_console(), quiet=as_json)
     view.opening(checkpoint)
@@ -80,17 +79,7 @@ def _function(
     started = perf_counter()
     engine: NativeEngine = build_native_engine(checkpoint, config)
     view.engine_ready(engine, perf_counter() - started)
-    answered: list[Comparison] = []
-    total = len(prompts) * len(samplings)
-
-    def seen(comparison: Comparison) -> None:
-        answered.append(comparison)
-        progress.advance("answering without and with NEXTN", len(answered), total)
-        if len(answered) % len(samplings) == 0:
-            view.answers(answered[-len(samplings) :])
-
-    progress.advance("answering without and with NEXTN", 0, total)
-    comparisons = compare(engine, prompts, samplings, seen)
+    comparisons = answer(engine, prompts, samplings, progress, view.answers)
     report = check_function(engine, comparisons, DEMO_COMMAND, started)
     view.table(comparisons)
     view.link(report)

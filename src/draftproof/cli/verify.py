@@ -92,10 +92,9 @@ def _runners(full: bool) -> tuple[LinkRunner, ...]:
 
 def _function_runner(draft_tokens: int) -> LinkRunner:
     # Imports torch, which takes seconds and which the base install does not have.
-    from draftproof.cli.function_runner import run_function
-    from draftproof.engine.config import EngineConfig
+    from draftproof.cli.function_runner import engine_config, run_function
 
-    EngineConfig(draft_tokens=draft_tokens)  # a K that cannot be is a wrong command, not evidence
+    engine_config(draft_tokens)  # a K that cannot be is a wrong command, not evidence
     return lambda checkpoint, progress: run_function(checkpoint, progress, draft_tokens)
 
 
