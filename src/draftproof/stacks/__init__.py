@@ -1,0 +1,1 @@
+"""What each serving stack accepts and does, read from its source: SGLang, vLLM, and our own engine."""
