@@ -13,6 +13,8 @@
     │   └── LogitsFault                   logits that are not numbers, or leave no token to choose
     ├── UnknownArchitecture       exit 3  nothing is known about this architecture
     └── EnvironmentProblem        exit 4  network, cache, driver or package is missing
+        └── StackError            exit 4  a serving stack's source is not there, or is no such source
+            └── SourceError               one of its files cannot be read or parsed
 
 Each error names the thing and the remedy in one line; the command line prints that line and exits with
 ``exit_code``. The codes are those of the verdicts: 0 proven, 1 disproved, 2 usage, 3 not enough evidence,
@@ -98,3 +100,22 @@ class EnvironmentProblem(DraftproofError):
     """Network, cache, driver or a package is missing."""
 
     exit_code = 4
+
+
+class StackError(EnvironmentProblem):
+    """A serving stack's source cannot be found, is incomplete, or is something else."""
+
+
+class SourceError(StackError):
+    """One file of a stack's source cannot be read or parsed; the others are not affected.
+
+    Args:
+        message: what is wrong with it, the file named.
+        file: its path relative to the root of the source.
+        line: the line that is at fault, from 1; 0 when it is the whole file.
+    """
+
+    def __init__(self, message: str, file: str, line: int = 0) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
