@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from draftproof.hardware.state_layout import StateLayout
 from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.launch_facts import Requirement
 from draftproof.stacks.reading import Reading
+
+__all__ = ["BackendFacts", "KernelChoice", "Operation", "Phase", "StateLayout"]
 
 
 class Operation(Enum):
@@ -55,23 +58,6 @@ class KernelChoice:
     native: bool | None = None
     explicit: str = ""
     needs: tuple[Requirement, ...] = ()
-
-
-@dataclass(frozen=True)
-class StateLayout:
-    """How a stack keeps the recurrent state of one sequence.
-
-    Attributes:
-        committed_copies: full states per sequence outside a verify pass (slots, radix or prefix copies).
-        draft_copies: further full states per sequence that speculation with K drafts keeps.
-        state_bytes: bytes of one element of the recurrent state: 4 (float32) or 2 (bfloat16).
-        block_tokens: tokens of a KV block where the stack pads it to the size of a state; None otherwise.
-    """
-
-    committed_copies: int
-    draft_copies: int
-    state_bytes: int
-    block_tokens: int | None = None
 
 
 @dataclass(frozen=True)
