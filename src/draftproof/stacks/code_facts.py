@@ -18,6 +18,7 @@ class Fate(Enum):
     SKIPPED_SILENTLY = "is skipped without a word"
     SKIPPED_WITH_LOG = "is skipped, and logged"
     REFUSED = "stops the start"
+    LEFT_OUT = "belongs to a layer that this stack does not run"
     NOT_UNDERSTOOD = "could not be followed"
 
 
