@@ -1,7 +1,7 @@
 """A measured speed against the roofline: what share was reached, and what could explain the rest.
 
-Every suspect says which speed it would lead to by itself, so that the number at hand decides the order and not
-a habit. Speeds are ranges: the model of an ordinary stack is right within about a quarter.
+Every suspect says which speed it would lead to by itself, so that the number at hand decides the order and
+not a habit. Speeds are ranges: the model of an ordinary stack is right within about a quarter.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ EXPECTED_SPREAD = 0.25
 """The model of an ordinary stack met public figures within this share."""
 _FP4 = (Precision.NVFP4_MODELOPT, Precision.NVFP4_COMPRESSED, Precision.MXFP4)
 _REQUEST_CAP = 48
+_FEW_ACCEPTED = (1.2, 2.0)
 
 
 @dataclass(frozen=True)
@@ -124,13 +125,13 @@ def compare_measured(
 
 @dataclass(frozen=True)
 class _Mode:
-    """A way of decoding."""
+    """A way of decoding; `lengths` are the least and the most tokens per verify pass."""
 
     name: str
     why: str
     check: str
     time: StepTime
-    length: float
+    lengths: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -180,14 +181,16 @@ class _Lineup:
         return tuple(sorted(single, key=self._distance))
 
     def _distance(self, suspect: Suspect) -> tuple[bool, float]:
+        """Fitting ones by how near the middle of their range is, the others by how far off its edge."""
         middle = math.sqrt(suspect.slowest * suspect.fastest)
-        return not suspect.fits, abs(math.log(middle / self._measured))
+        edge = suspect.slowest if self._measured < suspect.slowest else suspect.fastest
+        return not suspect.fits, abs(math.log((middle if suspect.fits else edge) / self._measured))
 
     def _suspect(self, mode: _Mode, cost: _Cost | None) -> Suspect:
         least, most = cost.seconds(mode.time) if cost else (mode.time.ordinary, mode.time.ordinary)
-        tokens = mode.length * mode.time.sequences
-        slowest = tokens / (most * (1 + EXPECTED_SPREAD))
-        fastest = tokens / (least * (1 - EXPECTED_SPREAD))
+        fewest, greatest = (length * mode.time.sequences for length in mode.lengths)
+        slowest = fewest / (most * (1 + EXPECTED_SPREAD))
+        fastest = greatest / (least * (1 - EXPECTED_SPREAD))
         parts = [part for part in (mode if mode.name else None, cost) if part is not None]
         return Suspect(
             name=", and ".join(part.name for part in parts),
@@ -202,31 +205,32 @@ class _Lineup:
         """What the user believes first, then what it could be instead."""
         plain = self._line.plain
         if self._prediction is None:
-            yield _Mode("", "", "", plain, 1.0)
+            yield _Mode("", "", "", plain, (1.0, 1.0))
             return
         time = self._prediction.time
-        yield _Mode("", "", "", time, self._length)
+        yield _Mode("", "", "", time, (self._length, self._length))
         yield _Mode(
             "the MTP head is not active",
             f"plain decoding takes about {_milliseconds(plain.ordinary)} a token here",
             _PLAIN_CHECK,
             plain,
-            1.0,
+            (1.0, 1.0),
         )
         yield _Mode(
             "the head drafts and nothing is accepted",
             f"a step with drafts takes about {_milliseconds(time.ordinary)} and yields one token",
             _NOTHING_ACCEPTED_CHECK,
             time,
-            1.0,
+            (1.0, 1.0),
         )
-        if self._length > 2.0:
+        few = _FEW_ACCEPTED
+        if self._length > few[1]:
             yield _Mode(
                 "few drafts are accepted",
-                f"an accept length of 1.0 to 2.0 instead of {self._length:.2f}",
+                f"an accept length of {few[0]} to {few[1]} instead of {self._length:.2f}",
                 "accept length by position in the log or in /metrics, on your own prompts",
                 time,
-                1.5,
+                few,
             )
 
     def _costs(self) -> Iterator[_Cost]:
@@ -274,7 +278,8 @@ class _Lineup:
             f"slow all-reduces over {link.words}",
             f"{self._line.plain.all_reduces} a token at {least * 1e6:.0f} to {most * 1e6:.0f} microseconds "
             f"instead of {link.all_reduce.value * 1e6:g}",
-            f"nvidia-smi topo -m; nvidia-smi topo -p2p r; all_reduce_perf -b 8K -e 64K -g {ranks} (nccl-tests)",
+            f"nvidia-smi topo -m; nvidia-smi topo -p2p r; all_reduce_perf -b 8K -e 64K -g {ranks} (of "
+            "nccl-tests)",
             lambda time: (
                 time.ordinary - time.waiting + time.all_reduces * least,
                 time.ordinary - time.waiting + time.all_reduces * most,
