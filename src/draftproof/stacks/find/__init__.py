@@ -1,0 +1,1 @@
+"""Finding the source of a stack: installed, unpacked, in a wheel file, or released on a package index."""
