@@ -178,3 +178,8 @@ def _absolute(module: str, file: str, relative: str) -> str:
     base = parts[: len(parts) - drop] if drop else parts
     rest = relative.lstrip(".")
     return ".".join([*base, rest] if rest else base)
+
+
+def _joined(origin: str, name: str) -> str:
+    """A module's name below another, which may be relative: "." and "nvidia"."""
+    return f"{origin}{name}" if origin.endswith(".") else f"{origin}.{name}"
