@@ -22,6 +22,7 @@ for _name, _value in {
     os.environ.setdefault(_name, _value)
 
 if TYPE_CHECKING:
+    from draftproof.stacks.stack import Stack
     from tests.support.checkpoint_options import CheckpointOptions
     from tests.support.checkpoints import WrittenCheckpoint
     from tests.support.hub_server import HubServer
@@ -87,6 +88,14 @@ def public_config() -> Callable[[str], dict[str, Any]]:
         return content
 
     return read
+
+
+@pytest.fixture(scope="session")
+def real_stack() -> Callable[[str, str], Stack]:
+    """The real source of a released SGLang or vLLM: `real_stack("sglang", "0.5.12")`."""
+    from tests.support import real_stacks
+
+    return real_stacks.real_stack
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
 
@@ -107,6 +108,15 @@ class SourceTree:
     def folder_digest(self, folder: str) -> str:
         """SHA-256 over the paths and contents of all .py files of a folder and everything below, in hex."""
         return self._folder_digests.get(folder, lambda: self._hash_folder(folder))
+
+    def folder_state(self, folder: str) -> str:
+        """SHA-256 over the paths, sizes and modification times of what `folder_digest` reads: much faster."""
+        total = hashlib.sha256()
+        for path in self.walk(folder):
+            with suppress(OSError):
+                status = (self._real_root / path).stat()
+                total.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+        return total.hexdigest()
 
     def containing(self, folder: str, word: str) -> tuple[str, ...]:
         """The .py files of a folder and everything below whose bytes hold a word, sorted; nothing is parsed.
