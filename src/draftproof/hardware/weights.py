@@ -217,11 +217,12 @@ def _stored(module: str, leaves: Leaves) -> tuple[Precision, int]:
     """How a module is stored, and its elements."""
     if any(leaf in leaves for leaf in WEIGHT_LEAVES):
         stored = decide(module, leaves)
+        bias = math.prod(leaves["bias"].shape) if "bias" in leaves else 0
         if stored.logical_shape is not None:
-            return stored.precision, math.prod(stored.logical_shape)
+            return stored.precision, math.prod(stored.logical_shape) + bias
         bits = stored.precision.bits
         size = stored.weight.nbytes if stored.weight else 0
-        return stored.precision, size * 8 // bits if bits else size
+        return stored.precision, (size * 8 // bits if bits else size) + bias
     entries = tuple(leaves.values())
     precision = _FLOATS.get(entries[0].dtype, Precision.UNKNOWN)
     return precision, sum(math.prod(entry.shape) for entry in entries)
