@@ -3,8 +3,8 @@
 A query runs on a view of the tree that notes what it consults: files, listings, searches. The answer is
 stored as JSON in the user's cache folder together with these notes. Later it is used only when everything
 consulted still is what it was: files by their SHA-256, listings by their names, searches through whole
-folders by the sizes and times of the files. Answers of other versions of the queries never count: the digest of
-draftproof's own source is part of what has to match. A damaged entry counts as none.
+folders by the sizes and times of the files. Answers of other versions of the queries never count: the digest
+of draftproof's own source is part of what has to match. A damaged entry counts as none.
 """
 
 from __future__ import annotations
