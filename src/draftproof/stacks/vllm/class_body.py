@@ -36,7 +36,7 @@ class Method:
 def implementation(tree: SourceTree, site: ClassSite) -> Reading[str]:
     """What a draft class does in forward and weight loading; absent when one of them is a stub."""
     try:
-        lineage = tuple(_lineage(tree, site))
+        lineage = tuple(_inherited(tree, site))
     except SourceError as error:
         return not_understood(f"class {site.name}: {error}", site.place)
     methods: list[Method] = []
@@ -68,7 +68,7 @@ def lineage(tree: SourceTree, site: ClassSite) -> tuple[ClassSite, ...]:
     Raises:
         SourceError: a file of them is no Python.
     """
-    return tuple(_lineage(tree, site))
+    return tuple(_inherited(tree, site))
 
 
 def find_method(tree: SourceTree, classes: tuple[ClassSite, ...], name: str) -> Method | None:
@@ -109,7 +109,7 @@ def hidden_state_argument(forward: ast.FunctionDef) -> str | None:
     return next((name for name in arguments if "hidden_states" in name and name in used), None)
 
 
-def _lineage(tree: SourceTree, site: ClassSite) -> Iterator[ClassSite]:
+def _inherited(tree: SourceTree, site: ClassSite) -> Iterator[ClassSite]:
     pending = [site]
     seen: set[Place] = set()
     while pending and len(seen) < _CLASSES:

@@ -52,11 +52,7 @@ class DeclaredOptions:
     def get(self, name: str) -> DeclaredOption | None:
         """The option of that name or alias."""
         return next(
-            (
-                entry
-                for entry in self.declared
-                if name == entry.option.name or name in entry.option.aliases
-            ),
+            (entry for entry in self.declared if name == entry.option.name or name in entry.option.aliases),
             None,
         )
 
@@ -88,9 +84,7 @@ def read_derivation(tree: SourceTree) -> Derivation | None:
     if defined is None or not isinstance(defined.node, ast.FunctionDef):
         return None
     paired = find_definition(tree, PARSER, "EnableDisableAction") is not None
-    return Derivation(
-        _names_compared(defined.node), _has_optional_text(defined.node), paired, defined.place
-    )
+    return Derivation(_names_compared(defined.node), _has_optional_text(defined.node), paired, defined.place)
 
 
 def derived(
@@ -98,10 +92,11 @@ def derived(
 ) -> tuple[DeclaredOption, ...]:
     """The option, and for a boolean its negative forms, that a field becomes."""
     parts = field.type.parts
+    choices: tuple[str, ...] = ()
     if "config" in parts:
-        kind, choices = ValueKind.JSON, ()
+        kind = ValueKind.JSON
     elif how.optional_text and parts == {"bool", "str", "None"}:
-        kind, choices = ValueKind.STRING, ()
+        kind = ValueKind.STRING
     elif "bool" in parts:
         return boolean(field.name, names, field.default, place, how, field)
     else:

@@ -102,8 +102,8 @@ def _from_function(
             yield from _added(reader, node)
 
 
-def _in_order(function: Function) -> list[ast.AST]:
-    """Assignments and calls in the order of their lines; a call's options are noted before it by their line."""
+def _in_order(function: Function) -> list[ast.Assign | ast.AugAssign | ast.Call]:
+    """Assignments and calls in the order of their lines."""
     nodes = [n for n in ast.walk(function) if isinstance(n, ast.Assign | ast.AugAssign | ast.Call)]
     return sorted(nodes, key=lambda n: (n.lineno, n.col_offset))
 
