@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading
 
@@ -112,10 +113,19 @@ class ResolvedLaunch:
 
 @dataclass(frozen=True)
 class LaunchJudgement:
-    """A command, flag by flag, and what the stack makes of it."""
+    """A command, flag by flag, and what the stack makes of it.
+
+    Attributes:
+        findings: what was found about its words; several may share a check.
+        resolved: what is in force after the stack's own resolution. Link 4 makes claims of its own out of it
+            ("speculation-on", "draft-tokens-in-force", "draft-weights", "unchanged"), so that findings need
+            not repeat them.
+        defects: known defects of this link.
+    """
 
     findings: tuple[LaunchFinding, ...]
     resolved: ResolvedLaunch
+    defects: tuple[DefectFinding, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def bind(
 
 
 def look_up(name: str, table: OptionTable) -> tuple[Option | None, Match, tuple[str, ...]]:
-    """The option that a typed name means, as Python's argparse finds it: exactly, or by a unique beginning."""
+    """The option that a typed name means, found as argparse does: exactly, or by a unique beginning."""
     option = table.get(name)
     if option is not None:
         return option, Match.NAME if option.name == name else Match.ALIAS, ()
