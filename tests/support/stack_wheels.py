@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import io
 import tarfile
@@ -90,6 +91,7 @@ def _digest(text: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
+@functools.cache
 def _noise(size: int) -> bytes:
     """Bytes that do not compress and are the same each time."""
     return hashlib.shake_128(b"noise").digest(size)

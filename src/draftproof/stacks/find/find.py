@@ -17,12 +17,18 @@ from draftproof.stacks.cache_folder import cache_folder
 from draftproof.stacks.find.candidates import choose_file, nearest_versions, version_of
 from draftproof.stacks.find.completeness import require_complete
 from draftproof.stacks.find.environments import distributions, read_bounded, this_environment
-from draftproof.stacks.find.folders import OTHER_STACKS, installed_stack, package_root, stack_at
+from draftproof.stacks.find.folders import (
+    OTHER_STACKS,
+    installed_stack,
+    package_root,
+    project_requirements,
+    stack_at,
+)
 from draftproof.stacks.find.index import Listing, list_files
 from draftproof.stacks.find.kept_trees import KeptTree, TreeStore
 from draftproof.stacks.find.pip_settings import PipSettings, read_pip_settings
 from draftproof.stacks.find.progress import FetchProgress, SilentProgress
-from draftproof.stacks.find.static_version import metadata_requirements, requirements_in_project
+from draftproof.stacks.find.static_version import metadata_requirements
 from draftproof.stacks.find.web import WebReader
 from draftproof.stacks.find.wheels import keep_indexed_file, keep_local_wheel
 from draftproof.stacks.request import StackRequest
@@ -142,7 +148,7 @@ def _kept_stack(kind: StackKind, kept: KeptTree, origin: str, notes: tuple[str, 
         version=kept.provenance.version,
         tree=tree,
         origin=origin,
-        requires=metadata_requirements(metadata) or requirements_in_project(root),
+        requires=metadata_requirements(metadata) or project_requirements(root),
         notes=notes,
     )
 

@@ -82,6 +82,15 @@ def package_root(folder: Path, kind: StackKind) -> Path | None:
     return next((root for root in _roots_below(folder) if is_package(root / kind.package)), None)
 
 
+def project_requirements(root: Path) -> tuple[str, ...]:
+    """What the files of a project ask for, in the folder that holds the package or the one above."""
+    for folder in (root, root.parent):
+        stated = metadata_requirements(read_bounded(folder / "PKG-INFO")) or requirements_in_project(folder)
+        if stated:
+            return stated
+    return ()
+
+
 def _root_in(path: Path, kind: StackKind) -> Path | None:
     if not path.is_dir():
         return None
@@ -127,7 +136,7 @@ def _from_package(kind: StackKind, environment: Environment, package: InstalledP
         origin=origin,
         python=environment.python,
         beside=distributions(environment.sites),
-        requires=metadata_requirements(metadata) or _project_requirements(package.root),
+        requires=metadata_requirements(metadata) or project_requirements(package.root),
         notes=changed_note(changed),
     )
 
@@ -151,7 +160,7 @@ def _from_tree(kind: StackKind, path: Path, root: Path) -> Stack:
         tree=tree,
         origin=origin,
         beside=distributions((root,)) if root.name in ("site-packages", "dist-packages") else None,
-        requires=metadata_requirements(metadata) or _project_requirements(root),
+        requires=metadata_requirements(metadata) or project_requirements(root),
         notes=changed_note(changed),
     )
 
@@ -163,11 +172,6 @@ def _version(tree: SourceTree, kind: StackKind, root: Path, checkout: Checkout |
         return tag
     stated = version_in_source(tree, kind.package) or version_in_project(root)
     return stated or version_in_project(root.parent) or metadata_version(read_bounded(root / "PKG-INFO"))
-
-
-def _project_requirements(root: Path) -> tuple[str, ...]:
-    stated = metadata_requirements(read_bounded(root / "PKG-INFO"))
-    return stated or requirements_in_project(root) or requirements_in_project(root.parent)
 
 
 def _checkout_words(checkout: Checkout | None, path: Path) -> str:
