@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from draftproof.architecture.tensor_plan import ModelPart, TensorGroup
@@ -122,22 +122,26 @@ def _intermediate(shape: Shape, weights: WeightTable, ranks: int) -> Iterator[Di
         (TensorGroup.DENSE_MLP, shape.dense_size, "intermediate_size"),
     ]
     for group, size, field in sizes:
-        for part, owner in ((ModelPart.TRUNK, "target"), (ModelPart.MTP, "head")):
-            for precision in weights.precisions(part, group) if size else ():
-                yield _size(group, owner, size, precision, ranks, field)
+        for part in (ModelPart.TRUNK, ModelPart.MTP):
+            precisions = weights.precisions(part, group) if size else ()
+            if precisions:
+                yield _size(group, part, size, precisions, ranks, field)
 
 
 def _size(
-    group: TensorGroup, owner: str, size: int, precision: Precision, ranks: int, field: str
+    group: TensorGroup, part: ModelPart, size: int, precisions: Sequence[Precision], ranks: int, field: str
 ) -> Division:
+    """One group of one part; of several precisions the one with the largest blocks decides."""
+    precision = max(precisions, key=lambda each: _BLOCKS.get(each, 1))
     block = _BLOCKS.get(precision, 1)
+    owner, prefix = ("head", "head-") if part is ModelPart.MTP else ("target", "")
     holds = size % ranks == 0 and size // ranks % block == 0
     unit = f" in whole blocks of {block} ({precision.value})" if block > 1 else ""
     observed = _quotient(size, ranks)
     if size % ranks == 0 and block > 1:
         observed += f", {size / ranks / block:g} blocks of {block}"
     return Division(
-        f"{group.value.replace(' ', '-').lower()}-divide",
+        f"{prefix}{group.value.replace(' ', '-').lower()}-divide",
         f"The {owner}'s {group.value}, {size:,} wide, divide over {ranks} ranks{unit}.",
         f"{size:,} / {ranks} a multiple of {block}" if block > 1 else f"{size:,} a multiple of {ranks}",
         observed,
