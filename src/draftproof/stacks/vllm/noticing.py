@@ -26,7 +26,7 @@ class Tracking:
 
     Attributes:
         only_unquantised: it runs only for models without a quantisation, unless asked for.
-        exempts_linears: modules that have a `quant_method` (all linears, experts, embeddings) are not looked at.
+        exempts_linears: modules with a `quant_method` (linears, experts, embeddings) are not looked at.
         place: of the condition.
         exemption: of the exemption; None when there is none.
     """
