@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from draftproof.checkpoint.checkpoint import Checkpoint
@@ -17,11 +17,13 @@ from draftproof.links.stack_places import locations
 from draftproof.stacks.command.command import Command
 from draftproof.stacks.command.planned import planned_command
 from draftproof.stacks.defect import DefectLink
-from draftproof.stacks.launch_facts import LaunchJudgement, LaunchPlan
+from draftproof.stacks.launch_facts import LaunchJudgement, LaunchPlan, OptionTable
+from draftproof.stacks.reading import Reading
 from draftproof.stacks.rules import StackRules
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
+from draftproof.stacks.witness import ParserAnswer, ask_parser, parser_findings
 
 _LIMITS = (
     "that the stack's own dependencies read the command in the same way",
@@ -38,12 +40,14 @@ class JudgedLaunch:
         given: the user gave it.
         plan: the proposed command with its reasons.
         judgement: of `command`.
+        parser: what the installed stack's own parser says; not understood when it could not be asked.
     """
 
     command: Command
     given: bool
     plan: LaunchPlan
     judgement: LaunchJudgement
+    parser: Reading[ParserAnswer]
 
 
 def judged_launch(
@@ -55,13 +59,19 @@ def judged_launch(
 ) -> JudgedLaunch:
     """The user's command, or else the proposed one, judged by the stack's rules.
 
+    Where the stack is installed, its own argument parser is asked too, in a process of its own.
+
     Raises:
         StackError: the stack's files cannot be read at all.
     """
     plan = rules.plan(stack, checkpoint, situation)
     chosen = command if command is not None else planned_command(plan, stack.kind)
     judgement = rules.judge(stack, checkpoint, situation, chosen)
-    return JudgedLaunch(chosen, command is not None, plan, judgement)
+    parser = ask_parser(stack, chosen)
+    if parser.is_found:
+        table = rules.options(stack).value or OptionTable(())
+        judgement = replace(judgement, findings=(*judgement.findings, *parser_findings(parser, table)))
+    return JudgedLaunch(chosen, command is not None, plan, judgement, parser)
 
 
 def check_launch(
@@ -155,6 +165,7 @@ def _command_item(launch: JudgedLaunch) -> EvidenceItem:
 
 
 def _plan_notes(launch: JudgedLaunch) -> Iterator[Note]:
+    yield information(launch.parser.sentence)
     if launch.given:
         yield information(f"proposed instead: {proposed_text(launch.plan)}")
         return
