@@ -6,52 +6,23 @@ import ast
 import re
 from collections.abc import Callable, Mapping
 
-from draftproof.errors import SourceError
+from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.source import SourceTree
 
 Edit = Callable[[str], str]
 
 
-class EditedTree(SourceTree):
-    """As another tree, but for the text of some files. Files that stay are parsed once for both.
+def edited_tree(original: SourceTree, edits: Mapping[str, Edit | None]) -> SourceTree:
+    """As another tree, but for the text of some files.
 
     Args:
         original: the other tree.
         edits: path -> what becomes of its text; None removes the file.
     """
-
-    def __init__(self, original: SourceTree, edits: Mapping[str, Edit | None]) -> None:
-        super().__init__(original.root)
-        self._original = original
-        self._edited = {
-            path: None if edit is None else edit(original.text(path)) for path, edit in edits.items()
-        }
-
-    def has(self, path: str) -> bool:
-        return self._edited[path] is not None if path in self._edited else self._original.has(path)
-
-    def files(self, folder: str) -> tuple[str, ...]:
-        return tuple(path for path in self._original.files(folder) if self.has(path))
-
-    def walk(self, folder: str) -> tuple[str, ...]:
-        return tuple(path for path in self._original.walk(folder) if self.has(path))
-
-    def text(self, path: str) -> str:
-        return super().text(path) if path in self._edited else self._original.text(path)
-
-    def syntax(self, path: str) -> ast.Module:
-        return super().syntax(path) if path in self._edited else self._original.syntax(path)
-
-    def digest(self, path: str) -> str:
-        return super().digest(path) if path in self._edited else self._original.digest(path)
-
-    def _content(self, path: str) -> bytes:
-        text = self._edited.get(path, "")
-        if path not in self._edited:
-            return super()._content(path)
-        if text is None:
-            raise SourceError(f"there is no {path}", path)
-        return text.encode()
+    return OverlaidTree(
+        original,
+        {path: None if edit is None else edit(original.text(path)) for path, edit in edits.items()},
+    )
 
 
 def replaced(old: str, new: str) -> Edit:

@@ -19,7 +19,7 @@ from draftproof.stacks.sglang.defect_queries import (
 from draftproof.stacks.sglang.defects import DEFECTS
 from draftproof.stacks.sglang.noticing import LOADER
 from draftproof.stacks.sglang.registry import MODELS, REGISTRY
-from tests.support.edited_tree import Edit, EditedTree, method_replaced, replaced, substituted
+from tests.support.edited_tree import Edit, edited_tree, method_replaced, replaced, substituted
 from tests.support.real_stacks import real_stack
 
 VERSIONS = ("0.5.9", "0.5.12", "0.5.23")
@@ -74,7 +74,7 @@ REPAIRS: Mapping[str, Mapping[str, Edit]] = {
     },
     "sglang-quark-head-by-list": {
         QWEN_HEAD: substituted(
-            r'(    if quant_config and quant_config.get_name\(\) == "quark":\n).*?(?=    return quant_config\n\n)',
+            r'(get_name\(\) == "quark":\n).*?(?=    return quant_config\n\n)',
             r"\1        return quant_config.for_tensors(checkpoint)\n",
         )
     },
@@ -118,7 +118,7 @@ def test_a_version_has_exactly_the_defects_that_it_is_said_to_have(defect: Defec
 @pytest.mark.parametrize("defect", DEFECTS, ids=by_identifier)
 def test_a_repaired_copy_comes_out_clean(defect: Defect) -> None:
     tree = real_stack("sglang", defect.observed_in[-1]).tree
-    repaired = defect.query(EditedTree(tree, REPAIRS[defect.identifier]))
+    repaired = defect.query(edited_tree(tree, REPAIRS[defect.identifier]))
     if defect.identifier in OPEN_WHEN_REPAIRED:
         assert not repaired.understood, repaired.sentence
     else:
@@ -130,7 +130,7 @@ def test_a_repaired_copy_comes_out_clean(defect: Defect) -> None:
 def test_a_source_without_the_place_is_not_understood(defect: Defect) -> None:
     tree = real_stack("sglang", "0.5.23").tree
     files = {place.file for place in defect.query(tree).places}
-    gone = defect.query(EditedTree(tree, dict.fromkeys(files)))
+    gone = defect.query(edited_tree(tree, dict.fromkeys(files)))
     assert not gone.understood
     assert gone.value is None
     assert gone.sentence.startswith("looked for")
