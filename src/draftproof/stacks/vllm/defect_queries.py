@@ -26,6 +26,8 @@ ROUTED_EXPERTS = "vllm/model_executor/layers/fused_moe/routed_experts.py"
 EXPERT_LAYER = "vllm/model_executor/layers/fused_moe/layer.py"
 GLM_HEAD = "vllm/model_executor/models/glm4_moe_mtp.py"
 CONVERTOR = "vllm/transformers_utils/model_arch_config_convertor.py"
+_MESSAGES = frozenset(("warning", "warning_once", "info", "info_once", "error"))
+_NO_EXCEPTION = "mtp.fc is built by the checkpoint's quantisation config, without exception"
 _TEXT_TYPES = ("qwen3_5_text", "qwen3_5_moe_text")
 
 
@@ -36,7 +38,7 @@ def projection_follows_config(tree: SourceTree) -> Reading[bool]:
         return not_understood(problem)
     if "modelopt_fp4" in names:
         return found(False, "mtp.fc is built plain where the quantisation is called modelopt_fp4", place)
-    return found(True, "mtp.fc is built by the checkpoint's quantisation config, without exception", place)
+    return found(True, _NO_EXCEPTION, place)
 
 
 def projection_exception_is_narrow(tree: SourceTree) -> Reading[bool]:
@@ -101,7 +103,7 @@ def unindexed_files_dropped(tree: SourceTree) -> Reading[bool]:
         if isinstance(node, ast.ListComp) and node.generators[0].ifs:
             test = node.generators[0].ifs[0]
             if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In):
-                logged = called_names(function) & {"warning", "warning_once", "info", "info_once"}
+                logged = called_names(function) & _MESSAGES
                 place = place_of(WEIGHT_FILES, node)
                 if logged:
                     return found(False, "files that the index does not list are left out and logged", place)
@@ -230,12 +232,9 @@ def unknown_names_passed_over(tree: SourceTree) -> Reading[bool]:
     if isinstance(function, str):
         return not_understood(f"looked for Glm4MoeMTP.load_weights in {GLM_HEAD}: {function}")
     for node in ast.walk(function):
-        if isinstance(node, ast.If) and _is_name_test(node.test):
-            if any(isinstance(statement, ast.Continue) for statement in node.body):
-                logs = any(_called_logger(statement) for statement in node.body)
-                if not logs:
-                    sentence = "a name that no parameter has is passed over without a word"
-                    return found(True, sentence, place_of(GLM_HEAD, node))
+        if isinstance(node, ast.If) and _is_name_test(node.test) and _goes_on_silently(node):
+            sentence = "a name that no parameter has is passed over without a word"
+            return found(True, sentence, place_of(GLM_HEAD, node))
     return found(False, "no name is passed over without a word", place_of(GLM_HEAD, function))
 
 
@@ -283,9 +282,12 @@ def _function(tree: SourceTree, file: str, name: str) -> ast.FunctionDef | str:
 
 def _starts_with(function: ast.FunctionDef, prefix: str) -> ast.Call | None:
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr == "startswith" and prefix in strings(node):
-                return node
+        if (
+            isinstance(node, ast.Call)
+            and ast.unparse(node.func).endswith(".startswith")
+            and prefix in strings(node)
+        ):
+            return node
     return None
 
 
@@ -319,9 +321,8 @@ def _guards_zero(function: ast.FunctionDef) -> bool:
             number = any(isinstance(side, ast.Constant) and isinstance(side.value, int) for side in sides)
             if named and number:
                 return True
-        if isinstance(node, (ast.If, ast.IfExp)) and isinstance(node.test, ast.Name):
-            if node.test.id == "n_predict":
-                return True
+        if isinstance(node, (ast.If, ast.IfExp)) and ast.unparse(node.test) == "n_predict":
+            return True
     return False
 
 
@@ -331,11 +332,12 @@ def _default_of(tree: SourceTree, file: str, function: str, field: str) -> tuple
     if isinstance(node, str):
         return None, None
     for inner in ast.walk(node):
-        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "getattr":
-            if len(inner.args) == 3 and field in strings(inner.args[1]):
-                default = inner.args[2]
-                value = default.value if isinstance(default, ast.Constant) else ast.unparse(default)
-                return value, place_of(file, inner)
+        if not isinstance(inner, ast.Call) or ast.unparse(inner.func) != "getattr":
+            continue
+        if len(inner.args) == 3 and field in strings(inner.args[1]):
+            default = inner.args[2]
+            value = default.value if isinstance(default, ast.Constant) else ast.unparse(default)
+            return value, place_of(file, inner)
     return None, None
 
 
@@ -350,8 +352,10 @@ def _is_name_test(test: ast.expr) -> bool:
     )
 
 
-def _called_logger(statement: ast.stmt) -> bool:
-    return bool(called_names(statement) & {"warning", "warning_once", "info", "error"})
+def _goes_on_silently(node: ast.If) -> bool:
+    """Its body has a `continue` and no message."""
+    logs = any(called_names(statement) & _MESSAGES for statement in node.body)
+    return not logs and any(isinstance(statement, ast.Continue) for statement in node.body)
 
 
 def _mentions(node: ast.AST, name: str) -> bool:
