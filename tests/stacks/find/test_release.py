@@ -149,7 +149,7 @@ def test_a_transfer_that_breaks_once_is_repeated(index: PackageIndex, tmp_path: 
 def test_a_server_that_does_not_answer_is_given_up(index: PackageIndex, tmp_path: Path) -> None:
     index.delay = 1.0
     start = time.monotonic()
-    with pytest.raises(EnvironmentProblem, match="not in the cache and cannot be fetched: .* timed out"):
+    with pytest.raises(EnvironmentProblem, match=r"not in the cache and cannot be fetched: .* timed out"):
         find("sglang==0.5.13", index, tmp_path, PIP_TIMEOUT="0.1")
     assert time.monotonic() - start < 3
 

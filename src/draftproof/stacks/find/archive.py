@@ -94,7 +94,7 @@ def read_source_archive(file: IO[bytes], label: str) -> Iterator[tuple[str, byte
     """
     total = 0
     try:
-        with tarfile.open(fileobj=file, mode="r:*") as archive:
+        with tarfile.open(fileobj=file, mode="r:gz") as archive:
             for number, member in enumerate(archive, start=1):
                 _require_harmless(member.name, label)
                 if number > MAX_MEMBERS or member.offset_data + member.size > MAX_UNPACKED_BYTES:
