@@ -1,0 +1,164 @@
+"""Builds a draft model of vLLM and loads a checkpoint's tensors into it: shapes and names, no numbers.
+
+Run by the evaluator as source beside vLLM's own, never imported. What stands here takes the place of the
+process that vLLM would run in: one rank, one CUDA device, the default configuration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from draftproof_stand_ins.torch_parts import (
+    Module,
+    Storage,
+    Tensor,
+    bfloat16,
+    bool_,
+    float8_e4m3fn,
+    float8_e5m2,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+)
+
+CURRENT: list[Any] = []
+"""The configuration that is in force, as `set_current_vllm_config` would hold it."""
+
+KINDS = {
+    "BF16": bfloat16,
+    "F16": float16,
+    "F32": float32,
+    "F64": float64,
+    "F8_E4M3": float8_e4m3fn,
+    "F8_E5M2": float8_e5m2,
+    "F8_E8M0": float8_e8m0fnu,
+    "U8": uint8,
+    "I8": int8,
+    "I16": int16,
+    "I32": int32,
+    "I64": int64,
+    "BOOL": bool_,
+}
+
+
+class Group:
+    """A group of ranks that has one member."""
+
+    world_size = 1
+    rank = 0
+    rank_in_group = 0
+    local_rank = 0
+    is_first_rank = True
+    is_last_rank = True
+
+    @property
+    def device_group(self) -> Group:
+        return self
+
+    @property
+    def cpu_group(self) -> Group:
+        return self
+
+    def size(self) -> int:
+        return 1
+
+
+class WithoutParameters(Module):
+    """A layer that no tensor of a head belongs to: attention without cache scales, rotary embedding."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__()
+
+
+class LatentAttention(WithoutParameters):
+    """Attention over a latent cache."""
+
+
+def group(*args: Any) -> Group:
+    """Every parallel group."""
+    return Group()
+
+
+def one(*args: Any) -> int:
+    """The size of every group."""
+    return 1
+
+
+def zero(*args: Any) -> int:
+    """The rank in every group."""
+    return 0
+
+
+def nothing(*args: Any, **keywords: Any) -> None:
+    """A call whose effect does not matter here."""
+
+
+def unchanged(first: Any, *args: Any, **keywords: Any) -> Any:
+    """Its first argument."""
+    return first
+
+
+def rotary(*args: Any, **keywords: Any) -> Module:
+    """Rotary embedding."""
+    return WithoutParameters()
+
+
+def pair(*args: Any, **keywords: Any) -> Any:
+    """A kernel and its class; which one, is another link's question."""
+    return (None, None)
+
+
+def current(*args: Any) -> Any:
+    """The configuration in force."""
+    return CURRENT[0]
+
+
+def build(
+    draft_class: Any,
+    target_class: Any,
+    quantisation_class: Any,
+    section: Any,
+    configure: Callable[..., Any],
+    vllm_config: Any,
+) -> Any:
+    """The draft model, its parameters unwritten."""
+    CURRENT.append(vllm_config)
+    quantisation = None
+    if quantisation_class is not None:
+        quantisation = quantisation_class.from_config(section)
+        if target_class is not None:
+            configure(quantisation, target_class)
+        configure(quantisation, draft_class)
+    vllm_config.quant_config = quantisation
+    return draft_class(vllm_config=vllm_config, prefix="")
+
+
+def tensors(stored: Any) -> Any:
+    """The checkpoint's tensors: names with shapes and dtypes."""
+    return [(name, Tensor(tuple(shape), KINDS[kind], Storage(name))) for name, shape, kind in stored]
+
+
+def build_and_load(stored: Any, *subject: Any) -> Any:
+    """The draft model with all tensors loaded, and what its loader says that it loaded."""
+    model = build(*subject)
+    loaded = model.load_weights(tensors(stored))
+    return model, loaded
+
+
+def build_and_load_singly(stored: Any, *subject: Any) -> Any:
+    """The draft model with the tensors loaded one by one, and the errors by the tensor's name."""
+    model = build(*subject)
+    errors = {}
+    for entry in tensors(stored):
+        try:
+            model.load_weights([entry])
+        except Exception as error:  # noqa: BLE001 - whatever the loader raises is what is asked for
+            errors[entry[0]] = (type(error).__name__, str(error))
+    return model, errors
