@@ -208,6 +208,15 @@ def test_an_unpacked_wheel(tmp_path: Path) -> None:
     assert stack.beside is None
 
 
+def test_hidden_folders_of_a_wheel_are_no_missing_files(tmp_path: Path) -> None:
+    """SGLang 0.5.12 ships scripts in multimodal_gen/.claude."""
+    unpacked_wheel(tmp_path, "vllm", "0.33.0", {**VLLM_FILES, "vllm/.hidden/script.py": "x = 1\n"})
+    assert find(tmp_path).notes == ()
+    (tmp_path / "vllm/.hidden/script.py").unlink()
+    with pytest.raises(StackError, match=r"vllm/\.hidden/script\.py of 6"):
+        find(tmp_path)
+
+
 def test_a_half_unpacked_wheel_names_what_is_missing(tmp_path: Path) -> None:
     unpacked_wheel(tmp_path, "vllm", "0.33.0", VLLM_FILES)
     (tmp_path / "vllm/model_executor/models/registry.py").write_text("")
@@ -245,6 +254,19 @@ def test_folders_that_hold_something_else(tmp_path: Path) -> None:
         find(tmp_path / "notes.txt")
     with pytest.raises(UsageError, match="there is no"):
         find(tmp_path / "nothing")
+
+
+def test_an_environment_whose_files_are_links(tmp_path: Path) -> None:
+    """As setuptools' strict editable mode and uv's symlink mode leave it."""
+    site = write_environment(tmp_path / "env")
+    unpacked_wheel(tmp_path / "archive", "sglang", "0.5.12", SGLANG_FILES)
+    for path in (*SGLANG_FILES, "sglang-0.5.12.dist-info/METADATA"):
+        (site / path).parent.mkdir(parents=True, exist_ok=True)
+        (site / path).symlink_to(tmp_path / "archive" / path)
+    stack = find(tmp_path / "env")
+    assert stack.tree.root == tmp_path / "archive"
+    assert stack.tree.has("sglang/srt/server_args.py")
+    assert stack.label == "SGLang 0.5.12"
 
 
 def test_a_package_folder_that_is_a_link(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_password_is_sent_again_within_its_host(servers: tuple[Server, Server]
 def test_redirects_to_anything_but_the_web_are_refused(servers: tuple[Server, Server], target: str) -> None:
     index, _ = servers
     index.redirect = target
-    with pytest.raises(EnvironmentProblem, match="(?i)redirect"):
+    with pytest.raises(EnvironmentProblem, match=r"(?i)redirect"):
         WebReader(PipSettings()).page(index.url, "text/html", 100)
 
 

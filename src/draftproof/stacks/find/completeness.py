@@ -66,7 +66,8 @@ def require_recorded(tree: SourceTree, kind: StackKind, metadata: Path, origin: 
     """
     recorded = _recorded_sizes(metadata / "RECORD", kind.package)
     present = set(tree.walk(kind.package))
-    missing = sorted(recorded.keys() - present)
+    # Walking leaves hidden folders out; wheels hold some.
+    missing = sorted(path for path in recorded.keys() - present if not tree.has(path))
     changed: list[str] = []
     for path in sorted(recorded.keys() & present):
         size, found = recorded[path], _size(tree.root / path)

@@ -182,8 +182,11 @@ def _names(folder: Path) -> tuple[str, ...]:
 
 
 def _real_root(root: Path, package: str) -> Path:
-    """Behind a link to the package's folder, so that its files are inside the tree."""
-    real = Path(os.path.realpath(root / package))
+    """Behind links, so that files are inside the tree: to the package's folder, or each file's own one.
+
+    Links of single files are made by setuptools' strict editable mode, and by uv from its cache.
+    """
+    real = Path(os.path.realpath(root / package / "__init__.py")).parent
     return real.parent if real.name == package else root
 
 
