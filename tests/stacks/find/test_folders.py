@@ -42,7 +42,7 @@ def test_an_environment_by_its_folder_or_its_interpreter(tmp_path: Path) -> None
     write_files(
         site, {"flashinfer_python-0.4.0.dist-info/METADATA": "", "Sgl.Kernel-0.3.9.dist-info/RECORD": ""}
     )
-    for path in (tmp_path / "env", tmp_path / "env/bin/python"):
+    for path in (tmp_path / "env", tmp_path / "env/bin/python", site, site / "sglang"):
         stack = find(path)
         assert stack.label == "SGLang 0.5.12"
         assert stack.origin == f"installed in {tmp_path / 'env'}"

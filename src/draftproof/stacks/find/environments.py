@@ -23,6 +23,8 @@ from draftproof.errors import UsageError
 from draftproof.stacks.stack import Distribution
 
 MAX_TEXT_BYTES = 1 << 20
+SITE_NAMES = ("site-packages", "dist-packages")
+"""What folders of installed packages are called."""
 _SITES = (
     "lib/python3*/site-packages",
     "lib64/python3*/site-packages",
@@ -68,7 +70,7 @@ class InstalledPackage:
 def this_environment(environment: Mapping[str, str]) -> Environment:
     """The environment that draftproof runs in, without the folder that it was started from."""
     listed = [Path(path) for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sites = [Path(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    sites = [Path(path) for path in sys.path if Path(path).name in SITE_NAMES]
     found = tuple(dict.fromkeys(path for path in (*listed, *sites) if path.is_dir()))
     return Environment(Path(sys.prefix), found, Path(sys.executable) if sys.executable else None)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from draftproof.errors import StackError, UsageError
 from draftproof.stacks.find.completeness import changed_note, require_complete, require_recorded
 from draftproof.stacks.find.environments import (
+    SITE_NAMES,
     Environment,
     InstalledPackage,
     distributions,
@@ -62,7 +63,8 @@ def stack_at(path: Path, kind: StackKind | None) -> Stack:
     roots = {found: root for found in OTHER_STACKS if (root := _root_in(path, found)) is not None}
     if roots:
         chosen = _choose(path, kind, tuple(roots))
-        return _from_tree(chosen, path, roots[chosen])
+        around = _environment_around(roots[chosen])
+        return installed_stack(chosen, around) if around else _from_tree(chosen, path, roots[chosen])
     environment = environment_at(path)
     if environment is None:
         raise StackError(
@@ -97,6 +99,15 @@ def _root_in(path: Path, kind: StackKind) -> Path | None:
     if path.name == kind.package and is_package(path):
         return path.parent
     return package_root(path, kind)
+
+
+def _environment_around(root: Path) -> Environment | None:
+    """The environment whose folder of packages this is: LIB/pythonX.Y/site-packages; None when it is none."""
+    if root.name not in SITE_NAMES or len(root.parents) < 3:
+        return None
+    environment = environment_at(root.parents[2])
+    # The first place that has the package counts, so that it has to be this one.
+    return environment if environment is not None and environment.sites[:1] == (root,) else None
 
 
 def _roots_below(folder: Path) -> Iterator[Path]:
@@ -159,7 +170,7 @@ def _from_tree(kind: StackKind, path: Path, root: Path) -> Stack:
         version=metadata_version(metadata) or _version(tree, kind, root, checkout),
         tree=tree,
         origin=origin,
-        beside=distributions((root,)) if root.name in ("site-packages", "dist-packages") else None,
+        beside=distributions((root,)) if root.name in SITE_NAMES else None,
         requires=metadata_requirements(metadata) or project_requirements(root),
         notes=changed_note(changed),
     )
