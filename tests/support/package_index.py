@@ -50,6 +50,7 @@ class PackageIndex:
 
     Attributes:
         serves_json: False lists in HTML whatever is asked for.
+        listing: sent instead of a true JSON listing.
         lists_digests: False says neither digest nor size.
         honours_ranges: False answers a range request with the whole file.
         range_shift: answers a range request with the range that many bytes further on.
@@ -61,6 +62,7 @@ class PackageIndex:
     """
 
     serves_json: bool = True
+    listing: str | None = None
     lists_digests: bool = True
     honours_ranges: bool = True
     range_shift: int = 0
@@ -161,7 +163,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, {}, b"")
         elif state.serves_json and JSON in (self.headers.get("Accept") or ""):
             listed = [self._json_entry(name, file) for name, file in files.items()]
-            body = json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": listed})
+            true = json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": listed})
+            body = true if state.listing is None else state.listing
             self._send(HTTPStatus.OK, {"Content-Type": JSON}, body.encode())
         else:
             links = "".join(self._html_entry(name, file) for name, file in files.items())

@@ -189,6 +189,8 @@ def test_a_source_archive_is_read_when_there_is_no_wheel(index: PackageIndex, tm
 
 def test_a_folder_in_find_links(index: PackageIndex, tmp_path: Path) -> None:
     write_wheel(tmp_path, "vllm", "0.33.0+cu129", VLLM_FILES)
+    # Of another project, whose name begins the same way.
+    write_wheel(tmp_path, "vllm_extra", "0.33.0", VLLM_FILES)
     stack = find("vllm==0.33.0", index, tmp_path, PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
     assert stack.version == "0.33.0+cu129"
     assert not index.requests
@@ -283,6 +285,21 @@ def test_a_listing_that_makes_no_sense(index: PackageIndex, tmp_path: Path) -> N
     page.write_text("<a href='http://[broken/sglang-0.5.12.tar.gz'>x</a>")
     with pytest.raises(EnvironmentProblem, match="makes no sense"):
         find("sglang==0.5.12", index, tmp_path, PIP_INDEX_URL=(tmp_path / "simple").as_uri())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "[]",
+        '{"files": [1]}',
+        '{"files": [{"filename": "sglang-1-py3-none-any.whl", "url": "x", "hashes": null}]}',
+    ],
+)
+def test_a_json_listing_that_makes_no_sense(index: PackageIndex, tmp_path: Path, body: str) -> None:
+    index.listing = body
+    with pytest.raises(EnvironmentProblem, match="a listing that makes no sense"):
+        find("sglang==0.5.13", index, tmp_path)
 
 
 def test_the_manifest_says_where_the_files_came_from(index: PackageIndex, tmp_path: Path) -> None:

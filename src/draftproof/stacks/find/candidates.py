@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from packaging.tags import Tag, sys_tags
-from packaging.utils import InvalidSdistFilename, InvalidWheelFilename, parse_sdist_filename
-from packaging.utils import parse_wheel_filename as parse_wheel
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
 from packaging.version import Version
 
 from draftproof.stacks.find.index import IndexFile
@@ -33,7 +37,7 @@ def version_of(file: IndexFile) -> Version | None:
     """The version in a file's name; None for a name that is none of a wheel or source archive."""
     try:
         if file.name.endswith(".whl"):
-            return parse_wheel(file.name)[1]
+            return parse_wheel_filename(file.name)[1]
         return parse_sdist_filename(file.name)[1]
     except (InvalidWheelFilename, InvalidSdistFilename):
         return None
@@ -56,7 +60,7 @@ def _meets(found: Version, wanted: Version) -> bool:
 def _platform_rank(file: IndexFile, here: set[Tag]) -> int:
     if not file.name.endswith(".whl"):
         return 4
-    tags = parse_wheel(file.name)[3]
+    tags = parse_wheel_filename(file.name)[3]
     platforms = {tag.platform for tag in tags}
     if "any" in platforms:
         return 0

@@ -14,6 +14,13 @@ from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from urllib.request import url2pathname
 
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+
 from draftproof.errors import EnvironmentProblem
 from draftproof.stacks.find.pip_settings import PipSettings, without_password
 from draftproof.stacks.find.web import Page, WebReader
@@ -74,9 +81,7 @@ def list_files(project: str, settings: PipSettings, reader: WebReader) -> Listin
             files += _files_at(address, without_password(place), reader)
         except EnvironmentProblem as problem:
             problems.append(problem.message)
-    wanted = f"{project}-"
-    named = (file for file in files if file.name.lower().replace("_", "-").startswith(wanted))
-    return Listing(tuple(named), tuple(problems))
+    return Listing(tuple(file for file in files if _project(file.name) == project), tuple(problems))
 
 
 def local_path(address: str) -> Path | None:
@@ -85,6 +90,14 @@ def local_path(address: str) -> Path | None:
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
     return Path(address).expanduser() if parts.scheme not in ("http", "https") else None
+
+
+def _project(name: str) -> str | None:
+    """The project that a file belongs to by its name: folders of files hold those of many."""
+    try:
+        return (parse_wheel_filename(name) if name.endswith(".whl") else parse_sdist_filename(name))[0]
+    except (InvalidWheelFilename, InvalidSdistFilename):
+        return None
 
 
 def _files_at(address: str, place: str, reader: WebReader) -> Iterable[IndexFile]:
@@ -119,7 +132,7 @@ def _from_json(page: Page, place: str) -> Iterator[IndexFile]:
             file = _json_file(entry, page, place)
             if file is not None:
                 yield file
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise EnvironmentProblem(f"{place} answers with a listing that makes no sense") from error
 
 
