@@ -248,17 +248,15 @@ def _projection_exceptions(tree: SourceTree) -> tuple[tuple[str, ...], Place | N
     keyword = next((item for item in call.keywords if item.arg == "quant_config"), None) if call else None
     if call is None or keyword is None:
         return (), None, f"looked for {wanted}"
-    if isinstance(keyword.value, ast.Name):
-        for node in ast.walk(function):
-            if (
-                isinstance(node, ast.Assign)
-                and isinstance(node.targets[0], ast.Name)
-                and node.targets[0].id == keyword.value.id
-                and isinstance(node.value, ast.IfExp)
-            ):
-                names = tuple(strings(node.value.test))
-                return names, place_of(QWEN_HEAD, node), ""
-    return (), place_of(QWEN_HEAD, call), ""
+    if not isinstance(keyword.value, ast.Name) or keyword.value.id == "quant_config":
+        return (), place_of(QWEN_HEAD, call), ""
+    for node in ast.walk(function):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id == keyword.value.id and isinstance(node, ast.Assign):
+            if not isinstance(node.value, ast.IfExp):
+                break
+            return tuple(strings(node.value.test)), place_of(QWEN_HEAD, node), ""
+    return (), None, f"looked for `{keyword.value.id} = None if … else quant_config` in {QWEN_HEAD}"
 
 
 def _assigned_call(function: ast.FunctionDef, attribute: str) -> ast.Call | None:
