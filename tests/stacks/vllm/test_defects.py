@@ -76,7 +76,7 @@ REPAIRS: Mapping[str, Mapping[str, Edit]] = {
 }
 
 OPEN_WHEN_REPAIRED = {"vllm-projection-exception-narrow"}
-"""A rule that looks at the tensors has a form that the query cannot know: it is not taken for an exception."""
+"""A rule that looks at the tensors has a form that the query cannot know: it says so."""
 
 
 def by_identifier(defect: Defect) -> str:
