@@ -1,0 +1,108 @@
+"""A module's statements by the names that they bind or change."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from draftproof.stacks.evaluation.code import Compiler, ScopeKind
+from draftproof.stacks.evaluation.scope import bound_names, own_nodes
+
+
+class ModuleSource:
+    """A module's source, shared by all runs.
+
+    Attributes:
+        file: path in the tree.
+        dotted: full name: "sglang.srt.utils".
+        package: name that a relative import with one dot starts from.
+        statements: at its top level.
+        binders: for each name, the positions of the statements that bind it or change its value.
+        stars: positions of the `from x import *` statements.
+    """
+
+    def __init__(self, compiler: Compiler, file: str, dotted: str, tree: ast.Module) -> None:
+        self.file = file
+        self.dotted = dotted
+        is_package = PurePosixPath(file).name == "__init__.py"
+        self.package = dotted if is_package else dotted.rpartition(".")[0]
+        self.scope = ScopeKind(compiler, file, None)
+        self.statements = tuple(tree.body)
+        self.stars = tuple(
+            position
+            for position, node in enumerate(self.statements)
+            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+        )
+        self.binders: dict[str, list[int]] = {}
+        changed_by = self._changed_by_functions()
+        for position, node in enumerate(self.statements):
+            names = set(bound_names([node])) | set(_changed_names(node))
+            for called in _called_functions(node):
+                names |= changed_by.get(called, frozenset())
+            for name in names:
+                self.binders.setdefault(name, []).append(position)
+
+    def _changed_by_functions(self) -> dict[str, frozenset[str]]:
+        """For each function of the module, the module's names that calling it changes."""
+        changed: dict[str, frozenset[str]] = {}
+        for node in self.statements:
+            if isinstance(node, ast.FunctionDef):
+                declared = {
+                    name
+                    for inner in ast.walk(node)
+                    if isinstance(inner, ast.Global)
+                    for name in inner.names
+                }
+                local = bound_names(node.body)
+                names = {name for inner in ast.walk(node) for name in _changed_by_node(inner)}
+                changed[node.name] = frozenset((names - local) | declared)
+        return changed
+
+
+def _changed_names(statement: ast.stmt) -> Iterator[str]:
+    """Names whose values a top-level statement changes without binding them: X[k] = v, X.append(v)."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        for decorator in statement.decorator_list:
+            if (root := _root(decorator)) is not None:
+                yield root
+        return
+    for node in own_nodes([statement]):
+        yield from _changed_by_node(node)
+
+
+def _changed_by_node(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, (ast.Subscript, ast.Attribute)) and not isinstance(node.ctx, ast.Load):
+        root = _root(node)
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        root = _root(node.value.func) if isinstance(node.value.func, ast.Attribute) else None
+    else:
+        root = None
+    if root is not None:
+        yield root
+
+
+def _called_functions(statement: ast.stmt) -> Iterator[str]:
+    """Names of functions that a top-level statement calls for their effect."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        for decorator in statement.decorator_list:
+            called = decorator.func if isinstance(decorator, ast.Call) else decorator
+            if isinstance(called, ast.Name):
+                yield called.id
+        return
+    for node in own_nodes([statement]):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            yield node.func.id
+
+
+def _root(node: ast.AST) -> str | None:
+    """The name at the left end of an expression."""
+    while True:
+        if isinstance(node, ast.Name):
+            return node.id
+        if isinstance(node, (ast.Attribute, ast.Subscript)):
+            node = node.value
+        elif isinstance(node, ast.Call):
+            node = node.func
+        else:
+            return None
