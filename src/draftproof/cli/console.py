@@ -51,7 +51,7 @@ def write_error(kind: str, message: str, remedy: str, exit_code: int, as_json: b
     if as_json:
         report = {
             "kind": "error",
-            "schema_version": "1.0",
+            "schema_version": "1.1",
             "error": kind,
             "message": message,
             "remedy": remedy or None,

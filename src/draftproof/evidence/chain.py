@@ -54,6 +54,43 @@ class LinkReport:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """Where the checkpoint is to be served, as far as the user said.
+
+    Attributes:
+        stack: name of the serving stack: "SGLang"; empty when none was named.
+        version: its version; empty when it is not known.
+        origin: where its source was found; empty without a stack.
+        gpu: title of the GPU; empty when none was named.
+        tensor_parallel: GPUs that a layer is split over.
+    """
+
+    stack: str = ""
+    version: str = ""
+    origin: str = ""
+    gpu: str = ""
+    tensor_parallel: int = 1
+
+    def __post_init__(self) -> None:
+        make_printable(self, "stack", "version", "origin", "gpu")
+
+    @property
+    def stack_label(self) -> str:
+        """Name and version: "SGLang 0.5.12"; empty without a stack."""
+        return f"{self.stack} {self.version or '(version unknown)'}" if self.stack else ""
+
+    @property
+    def gpu_label(self) -> str:
+        """Number and name: "8 x H200"; empty without a GPU."""
+        return f"{self.tensor_parallel} x {self.gpu}" if self.gpu else ""
+
+    @property
+    def label(self) -> str:
+        """All of it: "SGLang 0.5.12 on 8 x H200"."""
+        return " on ".join(part for part in (self.stack_label, self.gpu_label) if part)
+
+
+@dataclass(frozen=True)
 class Subject:
     """What the chain is about.
 
@@ -62,12 +99,14 @@ class Subject:
         location: where it was read: an absolute path or a URL.
         architecture: the config's `architectures[0]`; empty when it is not known.
         revision: commit of a repository; empty for a folder.
+        deployment: stack and GPUs; None when neither was named.
     """
 
     name: str
     location: str
     architecture: str = ""
     revision: str = ""
+    deployment: Deployment | None = None
 
     def __post_init__(self) -> None:
         make_printable(self, "name", "location", "architecture", "revision")

@@ -67,7 +67,7 @@ class InventoryModel(ReportModel):
     """The whole answer of ``draftproof inspect``."""
 
     kind: Literal["inspect"] = "inspect"
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.1"] = SCHEMA_VERSION
     subject: SubjectModel
     family: str | None = None
     model_type: str | None = None
@@ -131,7 +131,7 @@ class TensorsModel(ReportModel):
     """The whole answer of ``draftproof inspect --tensor``."""
 
     kind: Literal["tensors"] = "tensors"
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.1"] = SCHEMA_VERSION
     subject: SubjectModel
     part: str
     total: int

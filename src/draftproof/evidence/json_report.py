@@ -80,7 +80,7 @@ class ChainModel(ReportModel):
     """The whole report of ``draftproof verify``."""
 
     kind: Literal["verify"] = "verify"
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.1"] = SCHEMA_VERSION
     draftproof_version: str
     started_at: str
     arguments: tuple[str, ...]

@@ -19,16 +19,17 @@ def to_markdown(chain: ChainReport) -> str:
 
 def _lines(chain: ChainReport) -> Iterator[str]:
     subject = chain.subject
-    yield f"# draftproof verify: {_code(subject.name)}"
+    deployment = f" in {escaped(subject.deployment.label)}" if subject.deployment else ""
+    yield f"# draftproof verify: {code(subject.name)}{deployment}"
     yield ""
-    yield f"**{_verdict(chain.verdict)}** {_escape(chain.summary)}"
+    yield f"**{verdict_words(chain.verdict)}** {escaped(chain.summary)}"
     yield ""
     yield "| link | verdict | claims | warnings | seconds |"
     yield "| --- | --- | ---: | ---: | ---: |"
     for report in chain.links:
         note = "" if chain.counts(report) else " (does not count: an earlier link is broken)"
         yield (
-            f"| {report.link.number} {report.link.value} | {_verdict(report.verdict)}{note} "
+            f"| {report.link.number} {report.link.value} | {verdict_words(report.verdict)}{note} "
             f"| {len(report.items)} | {len(report.warnings)} | {report.seconds:.2f} |"
         )
     for report in chain.links:
@@ -38,7 +39,7 @@ def _lines(chain: ChainReport) -> Iterator[str]:
         yield ""
         yield "## What this report does not prove"
         yield ""
-        yield from (f"- {_escape(clause)}" for clause in chain.does_not_prove)
+        yield from (f"- {escaped(clause)}" for clause in chain.does_not_prove)
     if chain.not_run:
         yield ""
         yield "## Links that were not run"
@@ -50,29 +51,29 @@ def _lines(chain: ChainReport) -> Iterator[str]:
 
 
 def _link(report: LinkReport) -> Iterator[str]:
-    yield f"## {report.link.number} {report.link.value}: {_verdict(report.verdict)}"
+    yield f"## {report.link.number} {report.link.value}: {verdict_words(report.verdict)}"
     yield ""
-    yield _escape(report.link.definition.holds_when)
+    yield escaped(report.link.definition.holds_when)
     for item in report.items:
         yield ""
         yield from _item(item)
 
 
 def _item(item: EvidenceItem) -> Iterator[str]:
-    yield f"### {_verdict(item.verdict)} {_escape(item.claim)}"
+    yield f"### {verdict_words(item.verdict)} {escaped(item.claim)}"
     yield ""
-    yield f"- check: {_code(item.check)}"
-    yield f"- expected: {_escape(item.expected)}"
-    yield f"- observed: {_escape(item.observed)}"
+    yield f"- check: {code(item.check)}"
+    yield f"- expected: {escaped(item.expected)}"
+    yield f"- observed: {escaped(item.observed)}"
     if item.reason:
-        yield f"- reason: {_escape(item.reason)}"
+        yield f"- reason: {escaped(item.reason)}"
     if item.where:
-        places = ", ".join(_code(str(location)) for location in item.where[:_PLACES_SHOWN])
+        places = ", ".join(code(str(location)) for location in item.where[:_PLACES_SHOWN])
         rest = len(item.where) - _PLACES_SHOWN
         yield f"- where: {places}" + (f", and {rest} more" if rest > 0 else "")
     for note in item.notes:
         label = "**WARN**" if note.severity is Severity.WARN else "note"
-        yield f"- {label}: {_escape(note.text)}" + (f" See {_code(note.command)}" if note.command else "")
+        yield f"- {label}: {escaped(note.text)}" + (f" See {code(note.command)}" if note.command else "")
     if item.command:
         yield ""
         yield "```sh"
@@ -82,24 +83,27 @@ def _item(item: EvidenceItem) -> Iterator[str]:
 
 def _provenance(chain: ChainReport) -> str:
     parts = [f"draftproof {chain.version}", chain.started_at]
+    if chain.subject.deployment and chain.subject.deployment.origin:
+        parts.append(escaped(chain.subject.deployment.origin))
     if chain.subject.revision:
-        parts.append(f"revision {_code(chain.subject.revision)}")
+        parts.append(f"revision {code(chain.subject.revision)}")
     if chain.arguments:
-        parts.append(_code(" ".join(chain.arguments)))
+        parts.append(code(" ".join(chain.arguments)))
     return "*" + " · ".join(parts) + "*"
 
 
-def _verdict(verdict: Verdict) -> str:
+def verdict_words(verdict: Verdict) -> str:
+    """Symbol and word."""
     return f"{_SYMBOLS[verdict]} {verdict.word}"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     """Inline code that survives back quotes and table bars in the text."""
     flat = " ".join(text.split()).replace("|", "\\|")
     return f"`` {flat} ``" if "`" in flat else f"`{flat}`"
 
 
-def _escape(text: str) -> str:
+def escaped(text: str) -> str:
     """Text from a checkpoint that must not become markup."""
     flat = " ".join(text.split())
     for character in ("\\", "`", "*", "_", "<", "[", "|", "#"):

@@ -25,3 +25,12 @@ def listing(names: Sequence[str], shown: int = 5) -> str:
     rest = len(names) - shown
     text = ", ".join(names[:shown])
     return f"{text} and {rest:,} more" if rest > 0 else text
+
+
+def shortened(text: str, length: int) -> str:
+    """A text of at most so many characters, cut between words where it is longer: "the head is not …"."""
+    if len(text) <= length:
+        return text
+    cut = text[: length - 1]
+    between_words, _, _ = cut.rpartition(" ")
+    return f"{(between_words or cut).rstrip(' ,;:')} …"[:length]

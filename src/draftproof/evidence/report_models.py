@@ -10,10 +10,10 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from draftproof.evidence.chain import Subject
+from draftproof.evidence.chain import Deployment, Subject
 from draftproof.evidence.item import Location, Note
 
-SCHEMA_VERSION: Literal["1.0"] = "1.0"
+SCHEMA_VERSION: Literal["1.1"] = "1.1"
 
 VerdictWord = Literal["proven", "disproved", "unknown"]
 
@@ -64,13 +64,35 @@ class NoteModel(ReportModel):
         )
 
 
+class DeploymentModel(ReportModel):
+    """Stack and GPUs; fields that nobody named are absent. Since schema 1.1."""
+
+    stack: str | None = None
+    version: str | None = None
+    origin: str | None = None
+    gpu: str | None = None
+    tensor_parallel: int
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> DeploymentModel:
+        """From evidence."""
+        return cls(
+            stack=deployment.stack or None,
+            version=deployment.version or None,
+            origin=deployment.origin or None,
+            gpu=deployment.gpu or None,
+            tensor_parallel=deployment.tensor_parallel,
+        )
+
+
 class SubjectModel(ReportModel):
-    """The checkpoint."""
+    """The checkpoint, and where it is to be served."""
 
     name: str
     location: str
     architecture: str | None = None
     revision: str | None = None
+    deployment: DeploymentModel | None = None
 
     @classmethod
     def of(cls, subject: Subject) -> SubjectModel:
@@ -80,6 +102,7 @@ class SubjectModel(ReportModel):
             location=subject.location,
             architecture=subject.architecture or None,
             revision=subject.revision or None,
+            deployment=DeploymentModel.of(subject.deployment) if subject.deployment else None,
         )
 
 
@@ -87,7 +110,7 @@ class ErrorModel(ReportModel):
     """What any command prints under ``--json`` when it cannot give a report."""
 
     kind: Literal["error"] = "error"
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.1"] = SCHEMA_VERSION
     error: str
     message: str
     remedy: str | None = None
