@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import stat
 import struct
 import tarfile
@@ -181,6 +182,26 @@ def test_a_wheel_without_a_record(find: Callable[[Path], Stack], tmp_path: Path)
     file = write_wheel(tmp_path, "sglang", "0.5.12", SGLANG_FILES)
     rewritten(file, lambda member, content: None if member.filename.endswith("/RECORD") else content)
     assert "has no RECORD" in refused(find, file)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_arbitrary_damage_is_one_kind_of_error(seed: int) -> None:
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as stream:
+        for path, text in wheel_files("sglang", "0.5.12", SGLANG_FILES).items():
+            stream.writestr(path, text)
+    choose = random.Random(seed)
+    refusals = 0
+    for _ in range(150):
+        content = bytearray(whole.getvalue())
+        for _ in range(choose.choice((1, 5, 20))):
+            content[choose.randrange(len(content))] = choose.randrange(256)
+        try:
+            with archive.open_wheel(io.BytesIO(bytes(content)), "a wheel") as opened:
+                list(archive.read_wheel(opened, archive.wheel_members(opened, "a wheel"), "a wheel"))
+        except StackError as error:
+            refusals += "\n" not in str(error)
+    assert refusals > 100
 
 
 def write_tar(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:

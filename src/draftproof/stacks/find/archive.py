@@ -10,7 +10,9 @@ import base64
 import csv
 import hashlib
 import io
+import lzma
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -26,6 +28,20 @@ MAX_KEPT_BYTES = 512 << 20
 """The .py files of the largest stack seen so far have 68 MB."""
 MAX_UNPACKED_BYTES = 8 << 30
 """Of a source archive, all members together: it has to be decompressed to be read."""
+
+_BROKEN = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    ValueError,
+)
+"""What the standard library raises for archives with arbitrary bytes in them."""
 
 
 def wheel_members(archive: zipfile.ZipFile, label: str) -> tuple[zipfile.ZipInfo, ...]:
@@ -59,7 +75,7 @@ def open_wheel(file: IO[bytes], label: str) -> zipfile.ZipFile:
     """A wheel's directory; StackError when it has none that can be read."""
     try:
         return zipfile.ZipFile(file)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
+    except _BROKEN as error:
         raise StackError(
             f"{label} is no readable wheel: {error}", "It may be cut short; fetch it again."
         ) from error
@@ -105,7 +121,7 @@ def read_source_archive(file: IO[bytes], label: str) -> Iterator[tuple[str, byte
                 _require_bounded([(member.name, member.size)], label, total)
                 stream = archive.extractfile(member)
                 yield member.name, stream.read() if stream is not None else b""
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except _BROKEN as error:
         raise StackError(f"{label} is no readable source archive: {error}", "Fetch it again.") from error
 
 
@@ -145,7 +161,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, label: str) 
     try:
         with archive.open(member) as stream:
             content = stream.read(member.file_size + 1)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, zlib.error) as error:
+    except _BROKEN as error:
         raise StackError(f"{member.filename} in {label} cannot be unpacked: {error}") from error
     if len(content) != member.file_size:
         raise StackError(f"{member.filename} in {label} does not have the size that it declares")

@@ -113,7 +113,8 @@ class RemoteFile(io.RawIOBase):
 
     def _missing(self, spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
         tail = self._pieces[-1].start
-        return ((start, min(end, tail)) for start, end in spans if start < min(end, tail))
+        clipped = ((max(start, 0), min(end, tail)) for start, end in spans)
+        return ((start, end) for start, end in clipped if start < end)
 
     def _piece_at(self, position: int) -> Piece:
         index = bisect.bisect_right(self._pieces, position, key=lambda piece: piece.start) - 1
