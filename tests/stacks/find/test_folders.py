@@ -116,6 +116,20 @@ def test_the_folder_that_a_user_stands_in_is_no_installation(
     assert find("sglang", PYTHONPATH=str(tmp_path)).tree.root == tmp_path
 
 
+@pytest.mark.parametrize("variable", ["VIRTUAL_ENV", "CONDA_PREFIX", "PATH"])
+def test_the_environment_that_was_meant_is_named(tmp_path: Path, variable: str) -> None:
+    """draftproof often has an environment of its own, beside that of the stack."""
+    folder = tmp_path / "env"
+    unpacked_wheel(write_environment(folder), "sglang", "0.5.12", SGLANG_FILES)
+    write_files(folder, {"bin/python3": ""})
+    (folder / "bin/python3").chmod(0o755)
+    value = folder / "bin" if variable == "PATH" else folder
+    with pytest.raises(StackError) as caught:
+        find("sglang", **{variable: str(value)})
+    assert caught.value.message.endswith(f"but in {folder}")
+    assert caught.value.remedy == f"Write: --stack sglang@{folder}."
+
+
 def test_our_own_engine() -> None:
     stack = find("native")
     assert stack.kind is StackKind.NATIVE

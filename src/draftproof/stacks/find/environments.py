@@ -10,6 +10,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -73,6 +74,14 @@ def this_environment(environment: Mapping[str, str]) -> Environment:
     sites = [Path(path) for path in sys.path if Path(path).name in SITE_NAMES]
     found = tuple(dict.fromkeys(path for path in (*listed, *sites) if path.is_dir()))
     return Environment(Path(sys.prefix), found, Path(sys.executable) if sys.executable else None)
+
+
+def active_environments(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Folders of the environments that a shell uses: the activated one, and that of its `python3`."""
+    named = [environment[name] for name in ("VIRTUAL_ENV", "CONDA_PREFIX") if environment.get(name)]
+    python = shutil.which("python3", path=environment.get("PATH", ""))
+    folders = [Path(name) for name in named] + ([Path(python).parent.parent] if python else [])
+    return tuple(dict.fromkeys(folder for folder in folders if folder.is_dir()))
 
 
 def environment_at(path: Path) -> Environment | None:

@@ -16,7 +16,12 @@ from draftproof.errors import EnvironmentProblem, StackError, UsageError
 from draftproof.stacks.cache_folder import cache_folder
 from draftproof.stacks.find.candidates import choose_file, nearest_versions, version_of
 from draftproof.stacks.find.completeness import require_complete
-from draftproof.stacks.find.environments import distributions, read_bounded, this_environment
+from draftproof.stacks.find.environments import (
+    active_environments,
+    distributions,
+    read_bounded,
+    this_environment,
+)
 from draftproof.stacks.find.folders import (
     OTHER_STACKS,
     installed_stack,
@@ -64,7 +69,8 @@ class StackFinder:
             return self._native()
         if request.release is not None:
             return self._release(request.kind, request.release)
-        return installed_stack(request.kind, this_environment(self.environment))
+        others = active_environments(self.environment)
+        return installed_stack(request.kind, this_environment(self.environment), others)
 
     def _native(self) -> Stack:
         environment = this_environment(self.environment)

@@ -32,14 +32,26 @@ OTHER_STACKS = (StackKind.SGLANG, StackKind.VLLM)
 """The stacks that a path can hold."""
 
 
-def installed_stack(kind: StackKind, environment: Environment) -> Stack:
+def installed_stack(kind: StackKind, environment: Environment, others: tuple[Path, ...] = ()) -> Stack:
     """The stack of an environment.
+
+    Args:
+        kind: which one.
+        environment: where it has to be.
+        others: folders of environments that the user may have meant; named when the stack is in one of them.
 
     Raises:
         StackError: it is not installed there, or only half.
     """
     package = find_package(environment, kind.package)
     if package is None:
+        for folder in others:
+            other = environment_at(folder)
+            if other is not None and find_package(other, kind.package) is not None:
+                raise StackError(
+                    f"{kind.title} is not installed in {environment.folder}, but in {folder}",
+                    f"Write: --stack {kind.value}@{folder}.",
+                )
         version = "0.33.0" if kind is StackKind.VLLM else "0.5.23"
         raise StackError(
             f"{kind.title} is not installed in {environment.folder}",
