@@ -13,6 +13,7 @@ import pytest
 from draftproof.errors import SourceError
 from draftproof.stacks import fact_store
 from draftproof.stacks.fact_store import remember
+from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found
 from draftproof.stacks.source import SourceTree
@@ -118,6 +119,29 @@ def test_an_inner_answer_counts_for_the_outer_one(folder: Path) -> None:
     assert inner.runs == 2
     (folder / ARGUMENTS).write_text("page_size = 3\n")
     assert "page_size = 3" in remember(SourceTree(folder), "second outer", outer, str)
+
+
+@pytest.mark.parametrize("look", ["text", "syntax", "digest", "containing", "folder_digest", "folder_state"])
+def test_what_is_read_through_an_overlay_counts_too(folder: Path, look: str) -> None:
+    query = Asked(lambda tree: LOOKS[look](OverlaidTree(tree, {"sglang/srt/ours.py": "x = 1\n"})))
+    for _ in range(2):
+        remember(SourceTree(folder), "name", query, str)
+    assert query.runs == 1
+    (folder / ARGUMENTS).write_text("page_size = 2\nother = 3\n")
+    remember(SourceTree(folder), "name", query, str)
+    assert query.runs == 2
+
+
+@pytest.mark.parametrize("look", ["text", "digest", "has", "files", "containing", "folder_digest"])
+def test_an_overlay_is_another_tree(folder: Path, look: str) -> None:
+    query = Asked(LOOKS[look])
+    remember(SourceTree(folder), "name", query, str)
+    over = OverlaidTree(SourceTree(folder), {ARGUMENTS: None, f"{MODELS}/__init__.py": None})
+    try:
+        remember(over, "name", query, str)
+    except SourceError:
+        assert look in ("text", "digest")
+    assert query.runs == 2
 
 
 def test_other_code_never_meets_an_old_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,10 @@ class _NotingTree(SourceTree):
         self._consulted["state", folder] = None
         return self._tree.containing(folder, word)
 
+    def _content(self, path: str) -> bytes:
+        self._consulted["file", path] = None
+        return self._tree._content(path)
+
 
 def _seen(tree: SourceTree, look: str, path: str) -> str:
     """What is there now, in a form that can be compared."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections.abc import Mapping
 
 from draftproof.errors import SourceError
@@ -46,9 +47,26 @@ class OverlaidTree(SourceTree):
         """SHA-256 of a file's bytes; errors as `SourceTree.digest`."""
         return super().digest(path) if path in self._overlaid else self._original.digest(path)
 
+    def containing(self, folder: str, word: str) -> tuple[str, ...]:
+        """The .py files of a folder and everything below that hold a word; added files are not searched."""
+        found = {path for path in self._original.containing(folder, word) if path not in self._overlaid}
+        replaced = set(self._overlaid) & set(self._original.walk(folder))
+        return tuple(sorted(found | {path for path in replaced if word in (self._overlaid[path] or "")}))
+
+    def folder_digest(self, folder: str) -> str:
+        """SHA-256 that changes with the folder's files and with what lies over the tree."""
+        return self._over(self._original.folder_digest(folder))
+
+    def folder_state(self, folder: str) -> str:
+        """As `folder_digest`, by sizes and times."""
+        return self._over(self._original.folder_state(folder))
+
+    def _over(self, digest: str) -> str:
+        return hashlib.sha256(repr((digest, sorted(self._overlaid.items()))).encode()).hexdigest()
+
     def _content(self, path: str) -> bytes:
         if path not in self._overlaid:
-            return super()._content(path)
+            return self._original._content(path)
         text = self._overlaid[path]
         if text is None:
             raise SourceError(f"there is no {path}", path)
