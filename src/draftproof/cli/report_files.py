@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from draftproof.errors import UsageError
-from draftproof.evidence import ChainReport
+from draftproof.evidence import ChainReport, ComparisonReport
 
-Renderer = Callable[[ChainReport], str]
+Report = ChainReport | ComparisonReport
+"""One chain, or several side by side."""
+
+Renderer = Callable[[Report], str]
 
 
 def renderer_for(path: Path) -> Renderer:
@@ -19,20 +22,51 @@ def renderer_for(path: Path) -> Renderer:
         UsageError: the suffix names no form.
     """
     suffix = path.suffix.lower()
-    if suffix == ".json":
-        from draftproof.evidence.json_report import to_json
-
-        return to_json
-    if suffix in (".md", ".markdown"):
-        return markdown
-    raise UsageError(f"{path}: no report has the suffix {suffix or '(none)'}", "Use .json or .md.")
+    renderer = _RENDERERS.get(suffix)
+    if renderer is None:
+        raise UsageError(f"{path}: no report has the suffix {suffix or '(none)'}", "Use .html, .json or .md.")
+    return renderer
 
 
-def markdown(chain: ChainReport) -> str:
+# Each form is imported when it is asked for: the command line has to start at once.
+
+
+def json_text(report: Report) -> str:
+    """The report as JSON."""
+    if isinstance(report, ComparisonReport):
+        from draftproof.evidence.comparison_json import comparison_to_json
+
+        return comparison_to_json(report)
+    from draftproof.evidence.json_report import to_json
+
+    return to_json(report)
+
+
+def markdown(report: Report) -> str:
     """The report as Markdown."""
+    if isinstance(report, ComparisonReport):
+        from draftproof.evidence.comparison_markdown import comparison_to_markdown
+
+        return comparison_to_markdown(report)
     from draftproof.evidence.markdown import to_markdown
 
-    return to_markdown(chain)
+    return to_markdown(report)
+
+
+def html(report: Report) -> str:
+    """The report as one HTML file."""
+    from draftproof.evidence.html import comparison_to_html, to_html
+
+    return comparison_to_html(report) if isinstance(report, ComparisonReport) else to_html(report)
+
+
+_RENDERERS: dict[str, Renderer] = {
+    ".json": json_text,
+    ".md": markdown,
+    ".markdown": markdown,
+    ".html": html,
+    ".htm": html,
+}
 
 
 def check_writable(path: Path) -> None:

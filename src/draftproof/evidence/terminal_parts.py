@@ -40,6 +40,10 @@ def heading(command: str, subject: Subject) -> Text:
     text = Text.assemble((command, "bold"), "  ", subject.name)
     if line:
         text.append(f"\n{line}", style=QUIET)
+    deployment = subject.deployment
+    if deployment is not None and deployment.label:
+        text.append(f"\n{deployment.label}", style="bold")
+        text.append(f"  {deployment.origin}" if deployment.origin else "", style=QUIET)
     return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from draftproof.evidence.chain import ChainReport
 from draftproof.evidence.html.link_sections import link_sections
 from draftproof.evidence.html.markup import Markup, joined, tag
-from draftproof.evidence.html.page import footer, page, subject_heading, unproven
+from draftproof.evidence.html.page import footer, page, subject_facts, subject_heading, unproven
 from draftproof.evidence.html.picture import badge, chain_picture, state_of
 
 
@@ -16,6 +16,7 @@ def to_html(chain: ChainReport) -> str:
         subject_heading(chain.subject),
         verdict_line(chain),
         chain_picture(chain, lambda link: link.value),
+        subject_facts(chain.subject),
         link_sections(chain, chain.links, lambda link: link.value),
         unproven(chain.does_not_prove),
         not_run(chain),

@@ -9,7 +9,7 @@ from draftproof.evidence.comparison import Agreement, Cell, ComparisonReport, Co
 from draftproof.evidence.html.chain_page import verdict_line
 from draftproof.evidence.html.link_sections import link_sections
 from draftproof.evidence.html.markup import Markup, joined, tag
-from draftproof.evidence.html.page import footer, page, subject_heading, unproven
+from draftproof.evidence.html.page import footer, page, subject_facts, subject_heading, unproven
 from draftproof.evidence.html.picture import RingState, badge, chain_picture, state_of
 from draftproof.evidence.quantities import count_text, shortened
 
@@ -23,7 +23,7 @@ def comparison_to_html(report: ComparisonReport) -> str:
     state = state_of(report.verdict)
     return page(
         f"{first.subject.name} in {count_text(len(report.chains), 'stack')}",
-        subject_heading(first.subject, ", ".join(report.labels)),
+        subject_heading(first.subject),
         tag(
             "div",
             badge(state, report.verdict.word),
@@ -32,6 +32,7 @@ def comparison_to_html(report: ComparisonReport) -> str:
             role="status",
         ),
         _overview(report),
+        subject_facts(first.subject, ", ".join(report.labels)),
         *_tables(report),
         _shared(report),
         *(_chain(report, number) for number in range(len(report.chains))),

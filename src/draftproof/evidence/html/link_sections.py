@@ -55,7 +55,8 @@ def _claim(item: EvidenceItem, counts: bool) -> Markup:
     """Folded when it is proven, unfolded when it decides something."""
     proven = item.verdict is Verdict.PROVEN
     state = state_of(item.verdict)
-    heading = [symbol(state), tag("span", item.claim, class_="what")]
+    seen = (tag("span", item.observed, class_="seen"),) if proven else ()
+    heading = [symbol(state), tag("span", item.claim, *seen, class_="what")]
     if item.warnings:
         heading.append(tag("span", count_text(len(item.warnings), "warning"), class_="chip"))
     heading.append(tag("span", item.verdict.word, class_="verdict"))

@@ -35,30 +35,30 @@ def page(title: str, *content: str) -> str:
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def subject_heading(subject: Subject, columns: str = "") -> Markup:
-    """What the report is about.
+def subject_heading(subject: Subject) -> Markup:
+    """The checkpoint's name."""
+    question = tag("p", "Can this checkpoint draft for itself?", class_="kicker")
+    return tag("div", question, tag("h1", subject.name), class_="subject")
+
+
+def subject_facts(subject: Subject, stacks: str = "") -> Markup:
+    """What the report is about, in full.
 
     Args:
         subject: the checkpoint.
-        columns: names of the stacks when there are several.
+        stacks: their names when there are several.
     """
     deployment = subject.deployment
     rows = [
         ("Architecture", subject.architecture),
-        ("Revision", subject.revision),
         ("Read from", subject.location if subject.location != subject.name else ""),
-        ("Stack", columns or (deployment.stack_label if deployment else "")),
-        ("Source", deployment.origin if deployment and not columns else ""),
+        ("Revision", subject.revision),
+        ("Stacks" if stacks else "Stack", stacks or (deployment.stack_label if deployment else "")),
+        ("Source", deployment.origin if deployment and not stacks else ""),
         ("GPUs", deployment.gpu_label if deployment else ""),
     ]
     listed = (tag("div", tag("dt", name), tag("dd", value)) for name, value in rows if value)
-    return tag(
-        "div",
-        tag("p", "Can this checkpoint draft for itself?", class_="kicker"),
-        tag("h1", subject.name),
-        tag("dl", *listed, class_="facts"),
-        class_="subject",
-    )
+    return tag("div", tag("dl", *listed, class_="facts"), class_="about")
 
 
 def unproven(clauses: tuple[str, ...]) -> Markup:
