@@ -1,0 +1,183 @@
+"""Judges a launch command by what this version of vLLM does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from draftproof.stacks.command.binding import BoundCommand
+from draftproof.stacks.command.command import Command
+from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, ResolvedLaunch, Ruling
+from draftproof.stacks.reading import Reading, absent, not_understood
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.situation import Situation
+from draftproof.stacks.stack import Stack, StackKind
+from draftproof.stacks.vllm.activation import Activation, activation
+from draftproof.stacks.vllm.declared_options import DeclaredOptions
+from draftproof.stacks.vllm.environment_variables import environment_findings
+from draftproof.stacks.vllm.flag_findings import bound_to, flag_findings
+from draftproof.stacks.vllm.launch_defects import launch_defects
+from draftproof.stacks.vllm.loading_guard import guard_findings
+from draftproof.stacks.vllm.lossy_switches import lossless_finding
+from draftproof.stacks.vllm.model_findings import model_findings
+from draftproof.stacks.vllm.option_reading import read_options
+from draftproof.stacks.vllm.options import SpeculativeKeys, speculative_keys
+from draftproof.stacks.vllm.parallel_findings import parallel_findings, ranks_of
+from draftproof.stacks.vllm.request_limits import admission_change, limit_findings
+from draftproof.stacks.vllm.special_keys import special_findings
+from draftproof.stacks.vllm.speculation_findings import (
+    Speculation,
+    resolved_speculation,
+    speculation_findings,
+)
+from draftproof.stacks.vllm.speculative_findings import key_findings
+from draftproof.stacks.vllm.speculative_request import SpeculativeRequest, speculative_request
+
+_IN_FORCE = (
+    "--kv-cache-dtype", "--attention-backend", "--moe-backend", "--linear-backend", "--gdn-prefill-backend",
+    "--quantization", "--max-model-len", "--max-num-seqs", "--max-num-batched-tokens", "--block-size",
+    "--enable-prefix-caching", "--no-enable-prefix-caching", "--mamba-ssm-cache-dtype", "--mamba-cache-mode",
+    "--mamba-cache-dtype", "--tensor-parallel-size", "--data-parallel-size", "--enable-expert-parallel",
+    "--all2all-backend", "--enable-eplb", "--gpu-memory-utilization",
+)  # fmt: skip
+"""Options whose values the kernels, the state and the memory depend on."""
+
+
+def judge(
+    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command
+) -> LaunchJudgement:
+    """What is to say about a command, flag by flag, and what is in force after vLLM's own resolution."""
+    defects = launch_defects(stack.tree, checkpoint, situation)
+    options = read_options(stack.tree)
+    keys = speculative_keys(stack.tree)
+    if options.value is None or keys.value is None:
+        lost: Reading[str] = not_understood(
+            (options if options.value is None else keys).sentence, *(options.places or keys.places)
+        )
+        return LaunchJudgement(tuple(_lost(lost)), _nothing(lost), defects)
+    bound = bound_to(command, options.value)
+    request = speculative_request(bound)
+    speculation = Speculation(
+        request, keys.value, _result(stack, checkpoint, situation, bound, request, keys.value)
+    )
+    findings = (
+        *_other_stack(command, stack),
+        *environment_findings(command, stack.tree, stack.label),
+        *flag_findings(bound, options.value, stack.label),
+        *model_findings(bound, checkpoint),
+        *_speculation(stack, checkpoint, bound, speculation),
+        *parallel_findings(bound, checkpoint, situation),
+        *guard_findings(bound, options.value, checkpoint, stack.tree),
+    )
+    resolved = resolved_speculation(
+        speculation, tuple(_in_force(bound, options.value, request)), tuple(_changed(stack, request))
+    )
+    return LaunchJudgement(findings, resolved, defects)
+
+
+def _lost(reading: Reading[str]) -> Iterator[LaunchFinding]:
+    yield LaunchFinding(
+        "option-exists",
+        "",
+        Ruling.UNKNOWN,
+        "Every option of the command exists in this version.",
+        "the options of this version",
+        reading.sentence,
+        "",
+        reading.places,
+    )
+
+
+def _nothing(reading: Reading[str]) -> ResolvedLaunch:
+    return ResolvedLaunch(reading, not_understood(reading.sentence, *reading.places), reading)
+
+
+def _result(
+    stack: Stack,
+    checkpoint: ServedCheckpoint,
+    situation: Situation,
+    bound: BoundCommand,
+    request: SpeculativeRequest,
+    keys: SpeculativeKeys,
+) -> Reading[Activation]:
+    """The resolution of what was asked; only keys that the class has reach it."""
+    if not request.is_given:
+        return absent("no speculation is asked for", keys.place)
+    if not request.is_readable:
+        return absent("the speculative configuration is no JSON object", keys.place)
+    refused = [f for f in key_findings(request, keys) if f.ruling is Ruling.BREAKS]
+    if refused:
+        return absent(f"the configuration is refused: {refused[0].subject}: {refused[0].observed}", keys.place)
+    length = situation.context
+    return activation(stack.tree, checkpoint, keys, request.values, ranks_of(bound), length)
+
+
+def _speculation(
+    stack: Stack, checkpoint: ServedCheckpoint, bound: BoundCommand, speculation: Speculation
+) -> Iterator[LaunchFinding]:
+    request, keys = speculation.request, speculation.keys
+    if not request.is_given:
+        return
+    yield from request.findings
+    yield from key_findings(request, keys)
+    yield from speculation_findings(speculation)
+    yield from special_findings(request.values, keys, stack.tree, checkpoint)
+    yield from lossless_finding(request.values, keys, stack.tree)
+    yield from limit_findings(stack.tree)
+    revision = bound.given("--revision")
+    if revision is not None and "revision" not in request.values:
+        yield _revision(str(revision.flag), speculation)
+
+
+def _revision(subject: str, speculation: Speculation) -> LaunchFinding:
+    field = speculation.keys.get("revision")
+    outcome = speculation.result.value
+    return LaunchFinding(
+        "draft-revision",
+        subject,
+        Ruling.WARNS,
+        "Target and head are read from the same revision.",
+        '"revision" in the speculative configuration too',
+        "the draft's configuration takes its revision from the speculative configuration alone, so that the "
+        "head is read from the default one",
+        f'add "revision" to the speculative configuration, beside {subject}',
+        (*((field.place,) if field else ()), *(outcome.places if outcome else ())),
+    )
+
+
+def _other_stack(command: Command, stack: Stack) -> Iterator[LaunchFinding]:
+    if command.stack is None:
+        return
+    same = command.stack is StackKind.VLLM
+    yield LaunchFinding(
+        "stack-agrees",
+        " ".join(command.program),
+        Ruling.HOLDS if same else Ruling.BREAKS,
+        f"The command starts {stack.kind.title}.",
+        "vllm serve, or python -m vllm.entrypoints.openai.api_server",
+        f"it starts {command.stack.title}",
+        "" if same else "give a vLLM command, or name that stack with --stack",
+    )
+
+
+def _in_force(
+    bound: BoundCommand, options: DeclaredOptions, request: SpeculativeRequest
+) -> Iterator[tuple[str, str, str]]:
+    for name in _IN_FORCE:
+        flag = bound.given(name)
+        declared = options.get(name)
+        if flag is not None:
+            yield name, flag.flag.value or "true", "given in the command"
+        elif declared is not None and declared.option.default not in ("", "None") and not declared.negates:
+            yield name, declared.option.default.strip("'\""), "the version's default"
+    for key in ("moe_backend", "attention_backend", "kv_cache_dtype", "quantization"):
+        value = request.values.get(key)
+        if value is not None:
+            yield f"draft {key}", str(value), "given in the speculative configuration"
+
+
+def _changed(stack: Stack, request: SpeculativeRequest) -> Iterator[Reading[str]]:
+    if not request.is_given:
+        return
+    admission = admission_change(stack.tree)
+    if not admission.understood or admission.is_found:
+        yield admission
