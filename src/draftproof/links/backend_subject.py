@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.architecture.spec import ModelSpec
 from draftproof.checkpoint.checkpoint import Checkpoint
-from draftproof.checkpoint.config import ConfigFile, ConfigFiles
-from draftproof.checkpoint.header import BITS_PER_ELEMENT, TensorEntry
+from draftproof.checkpoint.config import ConfigFiles
 from draftproof.errors import ConfigError, UnknownArchitecture
 from draftproof.evidence import Location
 from draftproof.hardware.roofline import Model
@@ -20,8 +18,10 @@ from draftproof.links.examined import refuse_absurd
 from draftproof.links.shell_commands import ShellCommands
 from draftproof.links.subject import commands_for
 from draftproof.stacks.backend_facts import BackendFacts
-from draftproof.stacks.launch_facts import ResolvedLaunch
-from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
+from draftproof.stacks.launch_facts import LaunchJudgement, ResolvedLaunch
+from draftproof.stacks.rules import StackRules
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.served_weights import served_weights
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
 
@@ -48,6 +48,22 @@ class StackKernels:
     def root(self) -> Path:
         """Folder of the stack's source."""
         return self.stack.tree.root
+
+
+def stack_kernels(
+    stack: Stack,
+    rules: StackRules,
+    checkpoint: ServedCheckpoint,
+    situation: Situation,
+    judgement: LaunchJudgement,
+) -> StackKernels:
+    """Asks a stack's rules for link 5, with what link 4 found about the command.
+
+    Raises:
+        StackError: the stack's files cannot be read at all.
+    """
+    facts = rules.backends(stack, checkpoint, situation, judgement)
+    return StackKernels(stack, facts, judgement.resolved)
 
 
 @dataclass(frozen=True)
@@ -110,7 +126,7 @@ def subject_for(
     """Weighs a checkpoint; broken files and unknown families leave gaps, and raise nothing."""
     if isinstance(checkpoint, ServedCheckpoint):
         spec, problem = checkpoint.spec, "" if checkpoint.spec else _unknown(checkpoint.architecture)
-        weights = _served_weights(checkpoint)
+        weights = served_weights(checkpoint)
         commands = ShellCommands(checkpoint.name, checkpoint.name, remote=False)
         content, name = checkpoint.config, checkpoint.name
     else:
@@ -149,25 +165,3 @@ def _weights(checkpoint: Checkpoint, spec: ModelSpec | None) -> WeightTable | No
     if tensors:
         return weigh_tensors(tensors.values())
     return weigh_config(spec, checkpoint.config) if spec else None
-
-
-def _served_weights(checkpoint: ServedCheckpoint) -> WeightTable | None:
-    if checkpoint.from_files:
-        return weigh_tensors(_entries((*checkpoint.head.values(), *checkpoint.trunk.values())))
-    if checkpoint.spec is None:
-        return None
-    files = ConfigFiles(
-        ConfigFile("config.json", checkpoint.config),
-        ConfigFile("hf_quant_config.json", checkpoint.hf_quant_config),
-        ConfigFile("generation_config.json", None),
-    )
-    return weigh_config(checkpoint.spec, files)
-
-
-def _entries(tensors: Iterable[StoredTensor]) -> Iterator[TensorEntry]:
-    for tensor in tensors:
-        elements = 1
-        for size in tensor.shape:
-            elements *= size
-        size = elements * BITS_PER_ELEMENT.get(tensor.dtype, 16) // 8
-        yield TensorEntry(tensor.name, tensor.dtype, tensor.shape, "", 0, size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from draftproof.evidence import EvidenceItem, Note, Verdict, information, warning
@@ -30,7 +31,7 @@ def kernel_items(subject: BackendSubject) -> Iterator[EvidenceItem]:
         yield _open_kernels(
             f"nothing was found out about the kernels of {subject.kernels.stack.label}", subject
         )
-    for choice in choices:
+    for choice in _merged(choices):
         yield _kernel(subject.kernels.root, subject.situation.gpu, choice)
     yield from _requirements(subject.kernels.root, requirements_of(subject))
 
@@ -62,6 +63,15 @@ def _open_kernels(reason: str, subject: BackendSubject) -> EvidenceItem:
     )
 
 
+def _merged(choices: Sequence[KernelChoice]) -> Iterator[KernelChoice]:
+    """Groups of which everything is said in the same words are one claim."""
+    groups: dict[KernelChoice, list[str]] = {}
+    for choice in choices:
+        groups.setdefault(replace(choice, group=""), []).append(choice.group)
+    for choice, names in groups.items():
+        yield replace(choice, group=", ".join(dict.fromkeys(names)))
+
+
 def _kernel(root: Path, gpu: Gpu, choice: KernelChoice) -> EvidenceItem:
     verdict, reason = _judge(choice)
     backend = choice.backend.value
@@ -71,7 +81,8 @@ def _kernel(root: Path, gpu: Gpu, choice: KernelChoice) -> EvidenceItem:
     observed = [f"{backend}: {choice.backend.sentence}" if backend else choice.backend.sentence]
     if choice.valid.sentence and choice.valid.sentence != choice.backend.sentence:
         observed.append(choice.valid.sentence)
-    words = f"{choice.operation.value} {choice.group} {choice.phase.value if when else ''}"
+    first = choice.group.partition(",")[0]
+    words = f"{choice.operation.value} {first} {choice.phase.value if when else ''}"
     return EvidenceItem(
         check=f"kernel-{_NOT_WORD.sub('-', words.lower()).strip('-')}",
         claim=f"The {choice.operation.value} kernel for {choice.group}{stored}{when} "

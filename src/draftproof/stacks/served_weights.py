@@ -1,7 +1,8 @@
-"""Sizes of a served checkpoint's weights by what they do, from its tensors or from its config."""
+"""The weights of a checkpoint as a stack gets to see it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from draftproof.checkpoint.config import ConfigFile, ConfigFiles
@@ -11,7 +12,11 @@ from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
 
 
 def served_weights(checkpoint: ServedCheckpoint) -> WeightTable | None:
-    """The weights; None when there are neither files nor a family whose shapes are known."""
+    """Weighs the tensors of the files, or, without files, what the architecture asks for as declared.
+
+    Returns:
+        None when there are neither files nor a known architecture.
+    """
     if checkpoint.from_files:
         return weigh_tensors(_entries((*checkpoint.head.values(), *checkpoint.trunk.values())))
     if checkpoint.spec is None:
@@ -26,8 +31,5 @@ def served_weights(checkpoint: ServedCheckpoint) -> WeightTable | None:
 
 def _entries(tensors: Iterable[StoredTensor]) -> Iterator[TensorEntry]:
     for tensor in tensors:
-        elements = 1
-        for size in tensor.shape:
-            elements *= size
-        size = elements * BITS_PER_ELEMENT.get(tensor.dtype, 16) // 8
+        size = math.prod(tensor.shape) * BITS_PER_ELEMENT.get(tensor.dtype, 16) // 8
         yield TensorEntry(tensor.name, tensor.dtype, tensor.shape, "", 0, size)

@@ -1,0 +1,369 @@
+"""draftproof's own engine as a stack: read from its source, and honest about what it does not have."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import draftproof
+from draftproof.architecture.qwen3_5 import spec_from_config
+from draftproof.architecture.spec import ExpertLayout
+from draftproof.architecture.tensor_plan import ExpertLayouts
+from draftproof.checkpoint.checkpoint import open_checkpoint
+from draftproof.evidence import Verdict
+from draftproof.hardware.gpu_choice import find_gpu
+from draftproof.links.backend import check_backend
+from draftproof.links.backend_subject import stack_kernels
+from draftproof.links.code import check_code
+from draftproof.links.launch import check_launch, judged_launch
+from draftproof.links.served import declared_storage, promised_tensors, served_checkpoint
+from draftproof.stacks.code_facts import Fate, Noticing
+from draftproof.stacks.command.command import Command, GivenFlag
+from draftproof.stacks.known import rules_for
+from draftproof.stacks.launch_facts import Ruling
+from draftproof.stacks.native.options import read_options
+from draftproof.stacks.native.rules import NativeRules
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.situation import Situation
+from draftproof.stacks.source import SourceTree
+from draftproof.stacks.stack import Stack, StackKind
+from tests.support.checkpoint_options import CheckpointOptions
+from tests.support.checkpoint_precision import ALL_PRECISIONS
+from tests.support.public_configs import public_config_files
+
+SOURCE = Path(draftproof.__file__).parent
+RULES = NativeRules()
+ONE_BY_ONE = ExpertLayouts(ExpertLayout.PER_EXPERT, ExpertLayout.PER_EXPERT)
+FUSED = ExpertLayouts(ExpertLayout.FUSED, ExpertLayout.FUSED)
+
+
+def own(root=SOURCE.parent):
+    return Stack(StackKind.NATIVE, draftproof.__version__, SourceTree(root), "running")
+
+
+def release(name, layouts=ONE_BY_ONE):
+    """A release by its config: the tensors that it should hold."""
+    files = public_config_files(name)
+    spec = spec_from_config(files)
+    head, trunk = promised_tensors(spec, declared_storage(files), layouts)
+    return ServedCheckpoint(
+        name, files.config.content, files.hf_quant_config.content, spec, head, trunk, False
+    )
+
+
+def support(checkpoint, stack=None):
+    return RULES.head_support(stack or own(), checkpoint, Situation())
+
+
+def claims(report):
+    return {item.check: item for item in report.items}
+
+
+# Link 3.
+
+
+def test_the_rules_are_found_by_the_stacks_name():
+    assert isinstance(rules_for(StackKind.NATIVE), NativeRules)
+
+
+@pytest.mark.parametrize(
+    ("name", "layouts"),
+    [
+        ("nvidia_Qwen3.5-397B-A17B-NVFP4", ONE_BY_ONE),
+        ("Qwen_Qwen3.6-35B-A3B", FUSED),
+        ("Qwen_Qwen3.6-35B-A3B-FP8", ONE_BY_ONE),
+        ("Qwen_Qwen3.5-9B", ONE_BY_ONE),
+        ("Qwen_Qwen3-Next-80B-A3B-Instruct", ONE_BY_ONE),
+        ("Qwen_Qwen3.8-2.4T-A95B-FP8", ONE_BY_ONE),
+    ],
+)
+def test_every_release_that_is_run_has_a_place_for_every_tensor_of_its_head(name, layouts):
+    report = check_code(release(name, layouts), own(), RULES)
+    assert report.verdict is Verdict.PROVEN, report.summary
+    assert all(item.where for item in report.items)
+
+
+@pytest.mark.parametrize("precision", ALL_PRECISIONS, ids=lambda precision: precision.name)
+def test_what_the_loader_loads_is_what_link_3_says(checkpoint, precision):
+    """Checkpoints that the engine's own tests load, in every precision."""
+    written = checkpoint(CheckpointOptions(moe=True, precision=precision))
+    found = support(served_checkpoint(open_checkpoint(str(written.folder))))
+    assert found.landings.value
+    assert {landing.fate for landing in found.landings.value} <= {Fate.LANDS, Fate.LEFT_OUT}
+    assert found.unwritten.value == ()
+    left_out = {each.tensor for each in found.landings.value if each.fate is Fate.LEFT_OUT}
+    assert all(name.endswith(("input_scale", "input_global_scale")) for name in left_out)
+
+
+def test_a_foreign_tensor_stops_the_start():
+    served = release("Qwen_Qwen3.5-9B")
+    extra = dict(served.head)
+    extra["mtp.layers.0.extra_proj.weight"] = extra["mtp.fc.weight"]
+    found = support(ServedCheckpoint(served.name, served.config, None, served.spec, extra, served.trunk))
+    refused = [landing for landing in found.landings.value or () if landing.fate is Fate.REFUSED]
+    assert [landing.tensor for landing in refused] == ["mtp.layers.0.extra_proj.weight"]
+    assert refused[0].places[0].file == "draftproof/models/account.py"
+
+
+def test_a_missing_tensor_is_an_unwritten_parameter_that_is_noticed():
+    served = release("Qwen_Qwen3.5-9B")
+    fewer = {
+        name: tensor for name, tensor in served.head.items() if name != "mtp.layers.0.mlp.up_proj.weight"
+    }
+    found = support(ServedCheckpoint(served.name, served.config, None, served.spec, fewer, served.trunk))
+    assert [each.name for each in found.unwritten.value or ()] == ["mtp.layers.{n}.mlp.up_proj.weight"]
+    assert found.noticing.value is Noticing.ERROR
+
+
+def test_a_precision_that_is_only_recognised_is_refused():
+    served = release("Qwen_Qwen3.5-9B")
+    packed = dict(served.head)
+    old = packed.pop("mtp.layers.0.mlp.up_proj.weight")
+    for leaf, dtype in (("qweight", "I32"), ("qzeros", "I32"), ("scales", "F16")):
+        name = f"mtp.layers.0.mlp.up_proj.{leaf}"
+        packed[name] = type(old)(name, (8, 8), dtype)
+    found = support(ServedCheckpoint(served.name, served.config, None, served.spec, packed, served.trunk))
+    refused = [landing.tensor for landing in found.landings.value or () if landing.fate is Fate.REFUSED]
+    assert "mtp.layers.0.mlp.up_proj.qweight" in refused
+
+
+def test_an_architecture_that_is_not_run_has_no_class():
+    files = public_config_files("deepseek-ai_DeepSeek-R1")
+    stranger = ServedCheckpoint("r1", files.config.content, None, None, {}, {}, False)
+    report = check_code(stranger, own(), RULES)
+    assert report.verdict is Verdict.DISPROVED
+    assert claims(report)["target-known"].verdict is Verdict.DISPROVED
+    assert "DeepseekV3ForCausalLM is none of" in claims(report)["target-known"].observed
+
+
+# A changed source breaks the right claim, with its line.
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A copy of the engine's source with one passage replaced."""
+
+    def make(file, old, new):
+        root = tmp_path / "tree"
+        shutil.copytree(SOURCE, root / "draftproof", ignore=shutil.ignore_patterns("__pycache__", "data"))
+        path = root / file
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        return own(root)
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "check", "verdict"),
+    [
+        (
+            "draftproof/models/qwen3_5_mtp.py",
+            "return self.target.logits(hidden)",
+            "raise NotImplementedError",
+            "draft-implemented",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/models/qwen3_5_mtp.py",
+            "class MtpHead:",
+            "class OtherHead:",
+            "draft-class",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/architecture/qwen3_5.py",
+            '"Qwen3_5ForConditionalGeneration": _Release(nested=True, moe=False),',
+            "",
+            "target-known",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/engine/build.py",
+            "drafter = NextnDrafter(loaded.head, store)",
+            "pass",
+            "draft-class-registered",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/models/loading.py",
+            'self._linear(f"{prefix}o_proj"',
+            'self._linear(f"{prefix}out_proj"',
+            "tensors-land",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/models/loading.py",
+            'self._norm("mtp.pre_fc_norm_hidden.weight", hidden)',
+            'self._norm("mtp.norm_of_hidden.weight", hidden)',
+            "parameters-written",
+            Verdict.DISPROVED,
+        ),
+        (
+            "draftproof/models/loading.py",
+            "def head(self, target",
+            "def other_head(self, target",
+            "tensors-land",
+            Verdict.UNKNOWN,
+        ),
+        (
+            "draftproof/architecture/qwen3_5.py",
+            "ARCHITECTURES: Mapping[str, _Release] = {",
+            "ARCHITECTURES: Mapping[str, _Release] = dict() or {",
+            "target-known",
+            Verdict.UNKNOWN,
+        ),
+    ],
+)
+def test_a_changed_source_breaks_the_right_claim(changed, file, old, new, check, verdict):
+    report = check_code(release("Qwen_Qwen3.5-9B"), changed(file, old, new), RULES)
+    item = claims(report)[check]
+    assert item.verdict is verdict, item.observed
+    if verdict is Verdict.UNKNOWN:
+        assert "looked for" in item.reason
+
+
+def test_an_account_that_does_not_stop_the_start_is_noticed(changed):
+    stack = changed("draftproof/models/loading.py", "account.close()", "account.report()")
+    assert support(release("Qwen_Qwen3.5-9B"), stack).noticing.value is Noticing.NOTHING
+
+
+# Link 4.
+
+
+def test_options_are_those_of_the_command_line():
+    """Against typer's own view of the command, which imports it."""
+    import typer
+
+    from draftproof.cli.generate import generate
+
+    app = typer.Typer(add_completion=False)
+    app.command()(generate)
+    command = typer.main.get_command(app)
+    real = {
+        name: sorted(parameter.opts)
+        for parameter in command.params
+        for name in parameter.opts
+        if name.startswith("--") and name != "--help"
+    }
+    table = read_options(own().tree).value
+    assert table is not None
+    read = {
+        name: sorted((option.name, *option.aliases))
+        for option in table.options
+        for name in (option.name, *option.aliases)
+        if name.startswith("--")
+    }
+    assert read == real
+
+
+def test_the_proposed_command_is_accepted():
+    situation = Situation(find_gpu("h200"))
+    report = check_launch(release("Qwen_Qwen3.6-35B-A3B-FP8"), own(), RULES, situation)
+    assert report.verdict is Verdict.PROVEN, report.summary
+    command = claims(report)["command"].observed
+    for words in ("--drafter nextn", "--k 3", "--device cuda", "--weights packed"):
+        assert words in command
+
+
+def judged(*flags, positionals=("CKPT",), situation=None):
+    served = release("Qwen_Qwen3.5-9B")
+    named = tuple(served.name if word == "CKPT" else word for word in positionals)
+    given = tuple(GivenFlag(name, tuple(values), index) for index, (name, *values) in enumerate(flags))
+    command = Command((), ("draftproof", "generate"), given, named, StackKind.NATIVE)
+    return RULES.judge(own(), served, situation or Situation(), command)
+
+
+def broken(judgement):
+    return {finding.check for finding in judgement.findings if finding.ruling is Ruling.BREAKS}
+
+
+@pytest.mark.parametrize(
+    ("flags", "check"),
+    [
+        ([("--num-speculative-tokens", "3")], "option-exists"),
+        ([("--speculative-config", "{}")], "option-exists"),
+        ([("--drafter", "eagle3")], "option-value"),
+        ([("--k", "17")], "option-value"),
+        ([("--k", "0")], "option-value"),
+        ([("--k", "three")], "option-value"),
+        ([("--k",)], "option-value"),
+        ([("--dtype", "float8")], "option-value"),
+    ],
+)
+def test_a_wrong_command_is_rejected_with_the_reason(flags, check):
+    judgement = judged(*flags)
+    assert broken(judgement) == {check}
+    finding = next(each for each in judgement.findings if each.ruling is Ruling.BREAKS)
+    assert finding.expected or finding.remedy
+
+
+def test_a_right_command_breaks_nothing_and_says_what_is_in_force():
+    judgement = judged(("--speculative-algorithm", "NEXTN"), ("--speculative-num-steps", "2"))
+    assert broken(judgement) == set()
+    assert judgement.resolved.algorithm.value == "nextn"
+    assert judgement.resolved.draft_tokens.value == 2
+    assert ("--device", "cpu", "default") in judgement.resolved.options
+
+
+def test_switching_the_drafter_off_is_seen():
+    resolved = judged(("--drafter", "none")).resolved
+    assert not resolved.algorithm.is_found
+    assert resolved.algorithm.understood
+
+
+def test_several_gpus_and_another_checkpoint_are_refused():
+    assert broken(judged(situation=Situation(tensor_parallel=2))) == {"tensor-parallel"}
+    assert broken(judged(positionals=("elsewhere",))) == {"model-path"}
+    assert broken(judged(positionals=())) == {"model-path"}
+
+
+def test_options_that_cannot_be_read_leave_the_command_open(changed):
+    stack = changed("draftproof/cli/generate.py", "def generate(", "def produce(")
+    report = check_launch(release("Qwen_Qwen3.5-9B"), stack, RULES)
+    assert report.verdict is Verdict.UNKNOWN
+    assert "looked for a function generate" in claims(report)["option-exists"].reason
+
+
+# Link 5.
+
+
+def backend(name="Qwen_Qwen3.6-35B-A3B-FP8", stack=None, gpu="h200"):
+    served, situation = release(name), Situation(find_gpu(gpu))
+    stack = stack or own()
+    launch = judged_launch(stack, RULES, served, situation, None)
+    kernels = stack_kernels(stack, RULES, served, situation, launch.judgement)
+    return check_backend(served, situation, kernels)
+
+
+def test_kernels_that_are_plain_torch_are_never_proven():
+    report = backend()
+    kernels = [item for item in report.items if item.check.startswith("kernel-")]
+    assert kernels
+    assert {item.verdict for item in kernels} == {Verdict.UNKNOWN}
+    assert all("draftproof doctor" in item.reason for item in kernels)
+    assert report.verdict is Verdict.UNKNOWN
+
+
+def test_quantised_weights_that_are_converted_are_a_warning_where_the_gpu_could_multiply_them():
+    item = next(item for item in backend().items if item.check == "kernel-expert-gemm-routed-experts")
+    assert any("converts the weights" in note.text for note in item.warnings)
+
+
+def test_a_precision_that_is_not_loaded_is_disproved():
+    report = backend("Qwen_Qwen3.5-35B-A3B-GPTQ-Int4")
+    assert report.verdict is Verdict.DISPROVED
+
+
+def test_one_state_and_the_rows_of_a_window():
+    item = claims(backend())["sequences-fit"]
+    assert item.verdict is Verdict.PROVEN
+    assert "the inputs of 4 rows for replay" in item.notes[0].text
+    assert item.where[0].file == "draftproof/runtime/state_store.py"
+
+
+def test_a_state_of_another_form_is_open(changed):
+    stack = changed("draftproof/runtime/state_store.py", "stash_beta=zeros", "stash_gate=zeros")
+    item = claims(backend(stack=stack))["sequences-fit"]
+    assert "looked for a RecurrentState" in item.notes[0].text
