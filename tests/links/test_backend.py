@@ -155,6 +155,9 @@ def test_without_a_gpu_only_the_divisions_are_made(kernels):
     assert found_claims["kernels-chosen"].verdict is UNKNOWN
     assert found_claims["attention-heads-divide"].verdict is PROVEN
     assert "weights-fit" not in found_claims
+    rows = [note.text for note in found_claims["gpu-known"].notes]
+    assert any(text.startswith("4 x RTX PRO 6000 Blackwell Workstation (--gpu rtx-pro-6000") for text in rows)
+    assert any(text.startswith("2 x H200 SXM") and "NEXTN with K=3 at most" in text for text in rows)
 
 
 def test_without_a_stack_the_kernels_are_open():

@@ -22,6 +22,7 @@ from draftproof.architecture.tensor_plan import (
 )
 from draftproof.checkpoint.config import ConfigFiles
 from draftproof.checkpoint.header import TensorEntry
+from draftproof.checkpoint.paused_collection import paused_collection
 from draftproof.checkpoint.precision import WEIGHT_LEAVES, Leaves, Precision, decide, group_by_module
 from draftproof.checkpoint.quantization import read_declarations
 from draftproof.errors import ConfigError
@@ -120,6 +121,7 @@ class WeightTable:
 _Key = tuple[ModelPart, TensorGroup, Sharding, Precision]
 
 
+@paused_collection()
 def weigh_tensors(entries: Iterable[TensorEntry]) -> WeightTable:
     """Weighs the tensors of headers; a second for 400,000 of them.
 

@@ -6,14 +6,15 @@ import time
 from collections.abc import Iterator
 
 from draftproof.checkpoint.checkpoint import Checkpoint
-from draftproof.evidence import EvidenceItem, Link, LinkReport, Verdict, information
+from draftproof.evidence import EvidenceItem, Link, LinkReport, Note, Verdict, information
 from draftproof.evidence.quantities import count_text, size_text
 from draftproof.hardware.gpu import Gpu, LinkKind
 from draftproof.hardware.parallel import divisions, possible_ranks
+from draftproof.hardware.survey import SurveyRow, survey
 from draftproof.links.backend_subject import BackendSubject, StackKernels, subject_for
 from draftproof.links.defect_claims import defect_items
 from draftproof.links.kernel_claims import kernel_items, open_requirements
-from draftproof.links.memory_claims import memory_items
+from draftproof.links.memory_claims import memory_items, most_states
 from draftproof.links.progress import NoProgress, Progress
 from draftproof.links.roofline_claims import roofline_items
 from draftproof.stacks.defect import DefectLink
@@ -77,8 +78,34 @@ def _gpu_known(subject: BackendSubject) -> EvidenceItem:
         reason="no GPU was named: --gpu NAME, or --sm 120 --memory 96GB --bandwidth 1.8TB/s"
         if gpu is None
         else "",
-        notes=(information(_link_text(gpu)),) if gpu and subject.situation.tensor_parallel > 1 else (),
+        notes=tuple(_gpu_notes(subject)),
     )
+
+
+def _gpu_notes(subject: BackendSubject) -> Iterator[Note]:
+    """How its GPUs are connected; without a GPU, what the model would take of those in the table."""
+    gpu, model = subject.situation.gpu, subject.model
+    if gpu is not None and subject.situation.tensor_parallel > 1:
+        yield information(_link_text(gpu))
+    if gpu is None and model is not None:
+        context = min(subject.situation.context, subject.max_position)
+        rows = survey(
+            model, most_states(subject), subject.draft_tokens, context, subject.situation.accept_length
+        )
+        yield from (information(_row_text(row, subject.draft_tokens)) for row in rows if row.ranks)
+
+
+def _row_text(row: SurveyRow, draft_tokens: int) -> str:
+    gpu = row.gpu
+    text = (
+        f"{row.ranks} x {gpu.title} (--gpu {gpu.key}, {size_text(gpu.memory_bytes)}, "
+        f"{gpu.reachable_bandwidth.value / 1e12:.2f} TB/s, {gpu.link.words})"
+    )
+    if row.plain is not None:
+        text += f": plain decoding at most {row.plain.ideal:,.0f} tok/s"
+    if row.nextn is not None:
+        text += f", NEXTN with K={draft_tokens} at most {row.nextn.ideal:,.0f}"
+    return text
 
 
 def _gpu_text(gpu: Gpu, ranks: int) -> str:

@@ -46,6 +46,11 @@ def memory_items(subject: BackendSubject) -> Iterator[EvidenceItem]:
         yield _sequences_fit(subject, model, gpu)
 
 
+def most_states(subject: BackendSubject) -> StateLayout:
+    """How the stack keeps states; without an answer, the most that a stack is known to keep."""
+    return _bounds(subject)[1]
+
+
 def _layout(subject: BackendSubject) -> Reading[StateLayout] | None:
     return subject.kernels.facts.state_layout if subject.kernels else None
 
