@@ -22,7 +22,7 @@ from draftproof.stacks.launch_facts import LaunchJudgement, ResolvedLaunch
 from draftproof.stacks.rules import StackRules
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.served_weights import served_weights
-from draftproof.stacks.situation import Situation
+from draftproof.stacks.situation import CacheType, Situation
 from draftproof.stacks.stack import Stack
 
 _FP8_CACHE = ("fp8", "e4m3", "e5m2")
@@ -108,12 +108,12 @@ class BackendSubject:
 
     @property
     def cache_bytes(self) -> int:
-        """Of one element of keys and values: 1 when the command makes them FP8, else 2."""
+        """Of one element of keys and values: 1 when the command or the situation makes them FP8, else 2."""
         resolved = self.kernels.resolved if self.kernels else None
         for name, value, _ in resolved.options if resolved else ():
             if name.lstrip("-") in _CACHE_OPTIONS and any(mark in value.lower() for mark in _FP8_CACHE):
                 return 1
-        return 2
+        return 2 if self.situation.cache_type is CacheType.AUTO else 1
 
     def field(self, name: str) -> Location:
         """A field of the text model in config.json."""

@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from draftproof.hardware.gpu import Gpu
+
+
+class CacheType(Enum):
+    """What keys and values are kept as; both stacks know these names."""
+
+    AUTO = "auto"
+    """Whatever the stack chooses."""
+    FP8_E4M3 = "fp8_e4m3"
+    FP8_E5M2 = "fp8_e5m2"
 
 
 @dataclass(frozen=True)
@@ -19,6 +29,7 @@ class Situation:
         concurrency: sequences at once.
         accept_length: tokens per verify pass to predict with; None predicts for a range.
         measured: tokens per second that the user saw; None when not given.
+        cache_type: of keys and values, as the user asked for; a plan asks the stack for it by name.
     """
 
     gpu: Gpu | None = None
@@ -28,3 +39,4 @@ class Situation:
     concurrency: int = 1
     accept_length: float | None = None
     measured: float | None = None
+    cache_type: CacheType = CacheType.AUTO
