@@ -46,8 +46,13 @@ def compile_target(node: ast.expr, scope: ScopeKind) -> Store:
 
 
 def _attribute_item_target(node: ast.Attribute, index: ast.expr, scope: ScopeKind) -> Store:
-    """`owner.name[index] = value` changes what the attribute holds, which counts as assigning it."""
-    owner, name, key, place = scope.expression(node.value), node.attr, scope.expression(index), scope.place(node)
+    """`owner.name[index] = value` changes what the attribute holds, and so counts as assigning it."""
+    owner, name, key, place = (
+        scope.expression(node.value),
+        node.attr,
+        scope.expression(index),
+        scope.place(node),
+    )
 
     def store(frame: Frame, value: Value) -> None:
         run, holder = frame.run, owner(frame)
@@ -101,9 +106,7 @@ def _unpacking_target(node: ast.Tuple | ast.List, scope: ScopeKind) -> Store:
     return unpack
 
 
-def _split(
-    run: Run, items: list[Value], wanted: int, starred: int | None, place: Place
-) -> list[Value]:
+def _split(run: Run, items: list[Value], wanted: int, starred: int | None, place: Place) -> list[Value]:
     if starred is None:
         if len(items) < wanted:
             message = f"not enough values to unpack (expected {wanted}, got {len(items)})"

@@ -57,7 +57,9 @@ def get_attribute(run: Run, value: Value, name: str, place: Place) -> Value:
     else:
         found = native_method(run, value, name, place)
     if found is ABSENT:
-        kind = f"type object '{value.__name__}'" if isinstance(value, type) else f"'{class_name(value)}' object"
+        kind = (
+            f"type object '{value.__name__}'" if isinstance(value, type) else f"'{class_name(value)}' object"
+        )
         raise run.error("AttributeError", f"{kind} has no attribute '{name}'", place)
     return found
 

@@ -336,6 +336,16 @@ def _identity(run: Run, arguments: Arguments) -> Value:
     return Unknown(f"id({run.shown(arguments.positional[0])})", arguments.place)
 
 
+def _is_instance(run: Run, arguments: Arguments) -> Value:
+    value, wanted = arguments.positional
+    return is_instance(run, value, wanted, arguments.place)
+
+
+def _is_subclass(run: Run, arguments: Arguments) -> Value:
+    value, wanted = arguments.positional
+    return is_subclass(run, value, wanted, arguments.place)
+
+
 _FUNCTIONS: dict[str, Implementation] = {
     "len": _length,
     "enumerate": _enumerate,
@@ -372,8 +382,8 @@ _FUNCTIONS: dict[str, Implementation] = {
     "vars": _names_of,
     "repr": lambda run, arguments: render.repr_of(run, arguments.positional[0], arguments.place),
     "print": lambda run, arguments: None,
-    "isinstance": lambda run, arguments: is_instance(run, *arguments.positional, arguments.place),
-    "issubclass": lambda run, arguments: is_subclass(run, *arguments.positional, arguments.place),
+    "isinstance": _is_instance,
+    "issubclass": _is_subclass,
     "property": _property,
     "staticmethod": lambda run, arguments: StaticMethod(arguments.positional[0]),
     "classmethod": lambda run, arguments: ClassMethod(arguments.positional[0]),

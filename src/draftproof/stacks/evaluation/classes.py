@@ -18,6 +18,7 @@ from draftproof.stacks.evaluation.values import (
     ClassMethod,
     ClassValue,
     FunctionValue,
+    Instance,
     NativeFunction,
     PropertyValue,
     StaticMethod,
@@ -97,6 +98,8 @@ def build_class(
     if frame.function is not None:
         cls.qualified_name = f"{frame.function.qualified_name}.<locals>.{name}"
     namespace["__annotations__"] = dict(annotations)
+    for member in run.program.substituted_members(f"{cls.module}.{cls.qualified_name}"):
+        namespace[member] = run.program.substitute(run, f"{cls.module}.{cls.qualified_name}.{member}")
     _inherit(run, cls, bases, place)
     _adopt(cls, namespace)
     metaclass = keywords.get("metaclass")
@@ -107,14 +110,28 @@ def build_class(
     elif cls.kind is ClassKind.NAMED_TUPLE and annotations:
         make_named_tuple(cls, [(field, namespace.get(field, ABSENT)) for field in annotations])
     hook = next(
-        (entry.namespace["__init_subclass__"] for entry in cls.mro[1:] if "__init_subclass__" in entry.namespace),
+        (
+            entry.namespace["__init_subclass__"]
+            for entry in cls.mro[1:]
+            if "__init_subclass__" in entry.namespace
+        ),
         None,
     )
+    _name_members(run, cls, place)
     if hook is not None:
         function = hook.function if isinstance(hook, ClassMethod) else hook
         rest = {key: value for key, value in keywords.items() if key != "metaclass"}
         run.call_with(function, Arguments((cls,), rest, place))
     return cls
+
+
+def _name_members(run: Run, cls: ClassValue, place: Place) -> None:
+    """Objects in a class body are told their names, as descriptors expect."""
+    for name, member in list(cls.namespace.items()):
+        if isinstance(member, Instance):
+            told = member.cls.find("__set_name__")
+            if told is not ABSENT:
+                run.call(told, (member, cls, name), {}, place)
 
 
 def _inherit(run: Run, cls: ClassValue, bases: Sequence[Value], place: Place) -> None:

@@ -119,9 +119,7 @@ def function_code(
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, around: ScopeKind
 ) -> FunctionCode:
     """The code of a function defined in a scope; its body is not compiled yet."""
-    statements: list[ast.stmt] = (
-        [ast.Expr(node.body)] if isinstance(node, ast.Lambda) else node.body
-    )
+    statements: list[ast.stmt] = [ast.Expr(node.body)] if isinstance(node, ast.Lambda) else node.body
     local = bound_names(statements) | frozenset(parameter_names(node.args))
     scope = around.inside_function(local, global_names(statements))
     name = "<lambda>" if isinstance(node, ast.Lambda) else node.name

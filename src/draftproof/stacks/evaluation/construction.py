@@ -40,7 +40,9 @@ def instantiate(run: Run, cls: ClassValue, arguments: Arguments) -> Value:
     maker = cls.find("__new__")
     if maker is not ABSENT:
         function = maker.function if isinstance(maker, StaticMethod) else maker
-        given = Arguments((cls, *arguments.positional), arguments.keywords, arguments.place, arguments.is_complete)
+        given = Arguments(
+            (cls, *arguments.positional), arguments.keywords, arguments.place, arguments.is_complete
+        )
         value = run.call_with(function, given)
         if not isinstance(value, Instance) or not value.cls.is_subclass(cls):
             return value
@@ -111,7 +113,9 @@ def base_method(run: Run, cls: ClassValue, receiver: Value, name: str) -> Value:
     if isinstance(receiver, Instance) and receiver.payload is not ABSENT:
         payload = receiver.payload
         if name == "__getitem__":
-            return NativeFunction(name, lambda run, given: get_item(run, payload, given.positional[0], given.place))
+            return NativeFunction(
+                name, lambda run, given: get_item(run, payload, given.positional[0], given.place)
+            )
         if name == "__setitem__":
 
             def assign(run: Run, given: Arguments) -> Value:

@@ -63,7 +63,11 @@ def _named_tuple(run: Run, arguments: Arguments) -> Value:
     name, fields = arguments.get(0, "typename"), arguments.get(1, "field_names")
     if isinstance(fields, Unknown) or not isinstance(name, str):
         return Unknown("namedtuple(…)", arguments.place)
-    names = fields.replace(",", " ").split() if isinstance(fields, str) else list(run.items(fields, arguments.place))
+    names = (
+        fields.replace(",", " ").split()
+        if isinstance(fields, str)
+        else list(run.items(fields, arguments.place))
+    )
     defaults = list(run.items(arguments.keywords.get("defaults") or (), arguments.place))
     padded = [ABSENT] * (len(names) - len(defaults)) + defaults
     cls = ClassValue(name, (tuple,), {})

@@ -123,9 +123,7 @@ def _initialise(run: Run, cls: ClassValue, arguments: Arguments) -> Value:
         plural = "s" if most != 1 or required != most else ""
         message = f"{name} takes {takes} positional argument{plural} but {len(rest) + 1} were given"
         raise run.error("TypeError", message, place)
-    given: dict[str, Value] = {
-        entry.name: item for entry, item in zip(positions, rest, strict=False)
-    }
+    given: dict[str, Value] = {entry.name: item for entry, item in zip(positions, rest, strict=False)}
     for key, item in arguments.keywords.items():
         if key in given:
             raise run.error("TypeError", f"{name} got multiple values for argument '{key}'", place)
@@ -152,9 +150,11 @@ def _require_fields(
     if missing and arguments.is_complete:
         count = len(missing)
         quoted = [f"'{entry}'" for entry in missing]
-        listed = quoted[0] if count == 1 else ", ".join(quoted[:-1]) + (
-            "," if count > 2 else ""
-        ) + f" and {quoted[-1]}"
+        listed = (
+            quoted[0]
+            if count == 1
+            else ", ".join(quoted[:-1]) + ("," if count > 2 else "") + f" and {quoted[-1]}"
+        )
         noun = "argument" if count == 1 else "arguments"
         message = f"{name} missing {count} required positional {noun}: {listed}"
         raise run.error("TypeError", message, arguments.place)

@@ -32,7 +32,13 @@ _NOT_MEMBERS = (FunctionValue, NativeFunction, PropertyValue, StaticMethod, Clas
 def enum_classes() -> dict[str, ClassValue]:
     """Enum and its kin."""
     made: dict[str, ClassValue] = {}
-    for name, native in (("Enum", None), ("IntEnum", int), ("StrEnum", str), ("Flag", None), ("IntFlag", int)):
+    for name, native in (
+        ("Enum", None),
+        ("IntEnum", int),
+        ("StrEnum", str),
+        ("Flag", None),
+        ("IntFlag", int),
+    ):
         bases = (made["Enum"],) if made else ()
         cls = ClassValue(name, bases, {})
         cls.mro = (cls, *bases)
@@ -85,7 +91,9 @@ def _make_member(run: Run, cls: ClassValue, name: str, value: Value, place: Plac
     maker, initialiser = cls.find("__new__"), cls.find("__init__")
     listed = value if type(value) is tuple else (value,)
     if maker is not ABSENT:
-        made = run.call(maker.function if isinstance(maker, StaticMethod) else maker, (cls, *listed), {}, place)
+        made = run.call(
+            maker.function if isinstance(maker, StaticMethod) else maker, (cls, *listed), {}, place
+        )
         if isinstance(made, Instance):
             made.label = member.label
             member = made

@@ -211,9 +211,7 @@ def _conditional(node: ast.IfExp, scope: ScopeKind) -> Expression:
 def _call(node: ast.Call, scope: ScopeKind) -> Expression:
     place = scope.place(node)
     if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
-        return lambda frame: frame.run.call_with(
-            frame.run.builtins["super"], Arguments((frame,), {}, place)
-        )
+        return lambda frame: frame.run.call_with(frame.run.builtins["super"], Arguments((frame,), {}, place))
     function = compile_expression(node.func, scope)
     stars = any(isinstance(part, ast.Starred) for part in node.args)
     if not stars and all(keyword.arg is not None for keyword in node.keywords):
@@ -238,7 +236,10 @@ def _compile_arguments(node: ast.Call, scope: ScopeKind) -> Callable[[Frame], Ar
     """Arguments with stars."""
     place = scope.place(node)
     positional = [
-        (isinstance(part, ast.Starred), compile_expression(part.value if isinstance(part, ast.Starred) else part, scope))
+        (
+            isinstance(part, ast.Starred),
+            compile_expression(part.value if isinstance(part, ast.Starred) else part, scope),
+        )
         for part in node.args
     ]
     keywords = [(entry.arg, compile_expression(entry.value, scope)) for entry in node.keywords]
@@ -271,7 +272,10 @@ def _compile_arguments(node: ast.Call, scope: ScopeKind) -> Callable[[Frame], Ar
 def _elements(node: ast.List | ast.Tuple | ast.Set, scope: ScopeKind) -> Callable[[Frame], list[Value]]:
     place = scope.place(node)
     parts = [
-        (isinstance(part, ast.Starred), compile_expression(part.value if isinstance(part, ast.Starred) else part, scope))
+        (
+            isinstance(part, ast.Starred),
+            compile_expression(part.value if isinstance(part, ast.Starred) else part, scope),
+        )
         for part in node.elts
     ]
     if not any(is_starred for is_starred, _ in parts):

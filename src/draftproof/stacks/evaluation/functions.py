@@ -105,9 +105,7 @@ def _default(value: Value, name: str, given: Arguments) -> Value:
     return value if given.is_complete else Unknown(name, given.place)
 
 
-def _bind_keywords(
-    run: Run, function: FunctionValue, given: Arguments, bound: dict[str, Value]
-) -> None:
+def _bind_keywords(run: Run, function: FunctionValue, given: Arguments, bound: dict[str, Value]) -> None:
     spec = function.code.arguments
     accepted = {entry.arg for entry in (*spec.args, *spec.kwonlyargs)}
     extra: dict[str, Value] = {}

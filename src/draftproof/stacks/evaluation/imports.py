@@ -74,6 +74,9 @@ def import_name(frame: Frame, module: Value, dotted: str, name: str, place: Plac
     run = frame.run
     if isinstance(module, ModuleValue):
         value = module.lookup(name)
+        if value is ABSENT and not module.source.statements:
+            # A module of the standard library of which only a part is known.
+            return run.attribute(Unknown(dotted, place), name, place)
         if value is ABSENT:
             message = f"cannot import name '{name}' from '{dotted}' ({module.source.file})"
             raise run.error("ImportError", message, place)

@@ -62,10 +62,13 @@ def make_logger(run: Run, arguments: Arguments) -> Value:
 def logging_module() -> dict[str, Value]:
     """What `logging` offers."""
     levels = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL": 50}
-    functions = {
-        level: NativeFunction(f"logging.{level}", _writer(level, 0)) for level in _LEVELS
+    functions = {level: NativeFunction(f"logging.{level}", _writer(level, 0)) for level in _LEVELS}
+    return {
+        **levels,
+        **functions,
+        "getLogger": NativeFunction("logging.getLogger", make_logger),
+        "Logger": _LOGGER,
     }
-    return {**levels, **functions, "getLogger": NativeFunction("logging.getLogger", make_logger), "Logger": _LOGGER}
 
 
 def warnings_module() -> dict[str, Value]:

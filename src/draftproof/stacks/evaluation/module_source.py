@@ -35,6 +35,7 @@ class ModuleSource:
             if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
         )
         self.binders: dict[str, list[int]] = {}
+        self._readers: dict[str, tuple[int, ...]] = {}
         changed_by = self._changed_by_functions()
         for position, node in enumerate(self.statements):
             names = set(bound_names([node])) | set(_changed_names(node))
@@ -43,16 +44,26 @@ class ModuleSource:
             for name in names:
                 self.binders.setdefault(name, []).append(position)
 
+    def readers(self, name: str) -> tuple[int, ...]:
+        """Positions of the statements that read a name while the module is imported."""
+        if name not in self._readers:
+            self._readers[name] = tuple(
+                position
+                for position, node in enumerate(self.statements)
+                if any(
+                    isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
+                    for part in own_nodes([node])
+                )
+            )
+        return self._readers[name]
+
     def _changed_by_functions(self) -> dict[str, frozenset[str]]:
         """For each function of the module, the module's names that calling it changes."""
         changed: dict[str, frozenset[str]] = {}
         for node in self.statements:
             if isinstance(node, ast.FunctionDef):
                 declared = {
-                    name
-                    for inner in ast.walk(node)
-                    if isinstance(inner, ast.Global)
-                    for name in inner.names
+                    name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names
                 }
                 local = bound_names(node.body)
                 names = {name for inner in ast.walk(node) for name in _changed_by_node(inner)}
@@ -69,6 +80,16 @@ def _changed_names(statement: ast.stmt) -> Iterator[str]:
         return
     for node in own_nodes([statement]):
         yield from _changed_by_node(node)
+    if isinstance(statement, ast.For):
+        yield from _changed_in_loop(statement)
+
+
+def _changed_in_loop(loop: ast.For) -> Iterator[str]:
+    """Names that a loop goes over and whose values its body changes: for cls in (A, B): cls.x = y."""
+    targets = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+    changed = {name for node in own_nodes(loop.body) for name in _changed_by_node(node)}
+    if targets & changed:
+        yield from (node.id for node in ast.walk(loop.iter) if isinstance(node, ast.Name))
 
 
 def _changed_by_node(node: ast.AST) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.errors import Raised
 from draftproof.stacks.evaluation.module_source import ModuleSource
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.values import ABSENT, Value
@@ -65,9 +66,22 @@ class ModuleValue:
             if before is not None and position >= before:
                 return
             if position not in self._started:
+                if name in self.namespace:
+                    self._let_read(name, position)
                 self._started.add(position)
                 self._execute(position)
         self._settled.add(name)
+
+    def _let_read(self, name: str, changed_at: int) -> None:
+        """Before a name's value changes, the statements above that read the old one have their turn."""
+        for position in self.source.readers(name):
+            if position < changed_at and position not in self._started:
+                self._started.add(position)
+                try:
+                    self._execute(position)
+                except Raised:
+                    # It fails again, and then for good, when a name that it binds is asked for.
+                    self._started.discard(position)
 
     def _execute(self, position: int) -> None:
         node = self.source.statements[position]

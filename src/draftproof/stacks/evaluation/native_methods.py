@@ -28,12 +28,9 @@ if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run
 
 _TEXT = frozenset(
-    "capitalize casefold count encode endswith find index isalnum isalpha isascii isdecimal isdigit "
-    "isidentifier islower isnumeric isprintable isspace istitle isupper join lower lstrip partition "
-    "removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines startswith "
-    "strip swapcase title upper format center ljust rjust zfill decode hex".split()
+    ["capitalize", "casefold", "count", "encode", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper", "format", "center", "ljust", "rjust", "zfill", "decode", "hex"]
 )
-_NUMBER = frozenset("bit_length bit_count is_integer as_integer_ratio conjugate real imag numerator".split())
+_NUMBER = frozenset(["bit_length", "bit_count", "is_integer", "as_integer_ratio", "conjugate", "real", "imag", "numerator"])
 _PURE: dict[type, frozenset[str]] = {
     str: _TEXT - {"decode", "hex"},
     bytes: _TEXT - {"encode", "format"},
@@ -43,14 +40,26 @@ _PURE: dict[type, frozenset[str]] = {
     tuple: frozenset({"count", "index"}),
     list: frozenset({"count", "index", "copy"}),
     dict: frozenset({"copy", "keys", "values", "items", "__contains__"}),
-    set: frozenset("copy union intersection difference symmetric_difference issubset issuperset isdisjoint".split()),
-    frozenset: frozenset("copy union intersection difference symmetric_difference issubset issuperset isdisjoint".split()),
+    set: frozenset(["copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint"]),
+    frozenset: frozenset(["copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint"]),
     range: frozenset({"count", "index", "start", "stop", "step"}),
     slice: frozenset({"start", "stop", "step", "indices"}),
     re.Match: frozenset({"group", "groups", "groupdict", "start", "end", "span", "string", "re", "lastgroup"}),
     re.Pattern: frozenset({"pattern", "flags", "groups"}),
 }  # fmt: skip
-_ATTRIBUTES = {"real", "imag", "numerator", "start", "stop", "step", "pattern", "flags", "string", "re", "lastgroup"}
+_ATTRIBUTES = {
+    "real",
+    "imag",
+    "numerator",
+    "start",
+    "stop",
+    "step",
+    "pattern",
+    "flags",
+    "string",
+    "re",
+    "lastgroup",
+}
 _DUNDERS = {"__len__", "__contains__", "__getitem__", "__iter__", "__eq__", "__str__", "__repr__"}
 
 
@@ -120,8 +129,12 @@ def _pure_call(run: Run, value: Value, name: str, arguments: Arguments) -> Value
     if isinstance(value, (str, bytes)) and name == "format":
         return _format(run, value, positional, keywords, place)
     if name == "join":
-        positional = [list(run.items(item, place)) if not isinstance(item, Unknown) else item for item in positional]
-        positional = [[unwrapped(part) for part in item] if isinstance(item, list) else item for item in positional]
+        positional = [
+            list(run.items(item, place)) if not isinstance(item, Unknown) else item for item in positional
+        ]
+        positional = [
+            [unwrapped(part) for part in item] if isinstance(item, list) else item for item in positional
+        ]
     positional = [list(item) if hasattr(type(item), "__next__") else item for item in positional]
     called = f"{run.shown(value)}.{name}({', '.join(run.shown(item) for item in positional)})"
     if has_lost_contents(value) and name != "copy":
@@ -137,9 +150,7 @@ def _pure_call(run: Run, value: Value, name: str, arguments: Arguments) -> Value
     return result
 
 
-def _in_doubt(
-    run: Run, name: str, called: str, value: Value, positional: list[Value], place: Place
-) -> Value:
+def _in_doubt(run: Run, name: str, called: str, value: Value, positional: list[Value], place: Place) -> Value:
     if name == "join" and positional and isinstance(positional[0], list):
         return Unknown(str(value).join(str(run.in_braces(part)) for part in positional[0]), place)
     return Unknown(called, place)
@@ -149,8 +160,14 @@ def _require_small(run: Run, value: Value, name: str, positional: list[Value], p
     """Refuse what would make a huge string before it is made."""
     if name in ("center", "ljust", "rjust", "zfill") and positional and isinstance(positional[0], int):
         run.require_size(positional[0], place)
-    if name == "replace" and len(positional) >= 2 and all(isinstance(item, (str, bytes)) for item in positional[:2]):
-        run.require_size((len(value) + 1) * max(1, len(positional[1])) if len(positional[1]) > 1000 else 0, place)
+    if (
+        name == "replace"
+        and len(positional) >= 2
+        and all(isinstance(item, (str, bytes)) for item in positional[:2])
+    ):
+        run.require_size(
+            (len(value) + 1) * max(1, len(positional[1])) if len(positional[1]) > 1000 else 0, place
+        )
         count = value.count(positional[0]) if type(positional[0]) is type(value) else 0
         run.require_size(len(value) + count * len(positional[1]), place)
     if name == "join" and positional and isinstance(positional[0], list):
@@ -212,9 +229,7 @@ def _sort(run: Run, target: list[Value], arguments: Arguments) -> Value:
     return None
 
 
-def sort_items(
-    run: Run, items: list[Value], key: Value, reverse: Value, place: Place
-) -> list[Value] | None:
+def sort_items(run: Run, items: list[Value], key: Value, reverse: Value, place: Place) -> list[Value] | None:
     """Sorted; None when the order is not known."""
     keys = items if key is None else [run.call(key, (item,), {}, place) for item in items]
     if isinstance(reverse, Unknown) or any(contains_unknown(item) for item in keys):
@@ -223,7 +238,9 @@ def sort_items(
         weigh(run, item, place)
     keys = [unwrapped(item) for item in keys]
     order = run.native(
-        lambda: sorted(range(len(items)), key=keys.__getitem__, reverse=bool(reverse)), place, lambda: "sorted"
+        lambda: sorted(range(len(items)), key=keys.__getitem__, reverse=bool(reverse)),
+        place,
+        lambda: "sorted",
     )
     return None if isinstance(order, Unknown) else [items[position] for position in order]
 
@@ -233,7 +250,9 @@ def _changing(name: str, keyed: int) -> Changing:
 
     def change(run: Run, target: Value, arguments: Arguments) -> Value:
         place = arguments.place
-        positional = [list(item) if hasattr(type(item), "__next__") else item for item in arguments.positional]
+        positional = [
+            list(item) if hasattr(type(item), "__next__") else item for item in arguments.positional
+        ]
         if has_lost_contents(target):
             return Unknown(f"{run.shown(target)}.{name}(…)", place)
         in_doubt = any(contains_unknown(item) for item in positional[:keyed])

@@ -78,7 +78,9 @@ def _number(kind: type, dunders: tuple[str, ...]) -> Callable[[Run, Arguments], 
             return Unknown(f"{kind.__name__}({run.shown(positional[0])})", arguments.place)
         if positional and isinstance(positional[0], (str, bytes)):
             run.require_size(len(positional[0]), arguments.place)
-        made = run.native(lambda: kind(*positional, **arguments.keywords), arguments.place, lambda: kind.__name__)
+        made = run.native(
+            lambda: kind(*positional, **arguments.keywords), arguments.place, lambda: kind.__name__
+        )
         if isinstance(made, int):
             run.require_bits(made.bit_length(), arguments.place)
         return made

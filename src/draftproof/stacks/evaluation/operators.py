@@ -20,6 +20,7 @@ from draftproof.stacks.evaluation.values import (
     UnionType,
     Unknown,
     Value,
+    contains_unknown,
     has_lost_contents,
     lose_contents,
     unwrapped,
@@ -204,9 +205,7 @@ def _equality(run: Run, negated: bool, left: Value, right: Value, place: Place) 
     return bool(answer) != negated
 
 
-def _unknown_equality(
-    run: Run, symbol: str, negated: bool, left: Value, right: Value, place: Place
-) -> Value:
+def _unknown_equality(run: Run, symbol: str, negated: bool, left: Value, right: Value, place: Place) -> Value:
     if isinstance(left, Unknown) and isinstance(right, Unknown):
         if left.name == right.name and left.negated == right.negated:
             return not negated
@@ -218,8 +217,10 @@ def _unknown_equality(
 
 
 def _is_constant(value: Value) -> bool:
-    return value is None or isinstance(value, (str, int, float, bool, Symbol)) or (
-        type(value) is Instance and value.cls.kind is ClassKind.ENUM
+    return (
+        value is None
+        or isinstance(value, (str, int, float, bool, Symbol))
+        or (type(value) is Instance and value.cls.kind is ClassKind.ENUM)
     )
 
 
@@ -308,12 +309,14 @@ def _percent(run: Run, template: Value, arguments: Value, place: Place) -> Value
     name = f"{run.shown(template)} % {run.shown(arguments)}"
     if isinstance(template, str) and _WIDTH.search(template):
         raise run.refused("a wide field in a format", place)
-    shown = (
+    shown: Value = (
         tuple(native_text_argument(run, item, place) for item in arguments)
         if type(arguments) is tuple
         else native_text_argument(run, arguments, place)
     )
-    if any(isinstance(item, Unknown) for item in (shown if type(shown) is tuple else (shown,))):
+    if type(arguments) is dict and isinstance(template, str) and "%(" in template:
+        shown = {key: native_text_argument(run, item, place) for key, item in arguments.items()}
+    if contains_unknown(shown):
         return Unknown(_percent_name(run, template, arguments), place)
     answer = run.native(lambda: template % shown, place, lambda: name)
     if isinstance(answer, (str, bytes)):

@@ -25,7 +25,8 @@ _LONGEST_PATTERN = 1000
 def pattern_module() -> dict[str, Value]:
     """What `re` offers."""
     names: dict[str, Value] = {
-        flag: getattr(re, flag) for flag in ("I", "IGNORECASE", "M", "MULTILINE", "S", "DOTALL", "X", "VERBOSE", "A")
+        flag: getattr(re, flag)
+        for flag in ("I", "IGNORECASE", "M", "MULTILINE", "S", "DOTALL", "X", "VERBOSE", "A")
     }
     for name in (*_SEARCHES, "compile", "sub", "subn", "escape", "finditer"):
         names[name] = NativeFunction(f"re.{name}", _module_function(name))

@@ -33,10 +33,7 @@ from draftproof.stacks.source import SourceTree
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run
 
-_DTYPES = (
-    "float16 bfloat16 float32 float64 half float double int8 int16 int32 int64 uint8 bool "
-    "float8_e4m3fn float8_e5m2 float8_e4m3fnuz float4_e2m1fn_x2 float8_e8m0fnu"
-).split()
+_DTYPES = ["float16", "bfloat16", "float32", "float64", "half", "float", "double", "int8", "int16", "int32", "int64", "uint8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float4_e2m1fn_x2", "float8_e8m0fnu"]
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
 
 
@@ -94,7 +91,11 @@ class Program:
         package, _, name = dotted.rpartition(".")
         if package and name and self.source(package) is not None:
             value = self.module(run, package)
-            return value.lookup(name) if isinstance(value, ModuleValue) and name in value.source.binders else ABSENT
+            return (
+                value.lookup(name)
+                if isinstance(value, ModuleValue) and name in value.source.binders
+                else ABSENT
+            )
         return Unknown(dotted)
 
     def has_module(self, dotted: str) -> bool:
@@ -127,6 +128,12 @@ class Program:
     def is_substituted(self, dotted: str) -> bool:
         """Whether something takes the place of a name."""
         return dotted in self._substitutes
+
+    def substituted_members(self, dotted: str) -> tuple[str, ...]:
+        """The names directly below a dotted name that something takes the place of."""
+        prefix = f"{dotted}."
+        below = (name[len(prefix) :] for name in self._substitutes if name.startswith(prefix))
+        return tuple(name for name in below if "." not in name)
 
     def substitute(self, run: Run, dotted: str) -> Value:
         """What takes the place of a name in this run; `ABSENT` when nothing does."""
@@ -171,6 +178,8 @@ def module_name(file: str) -> str:
 
 
 def _default_substitutes() -> dict[str, Value]:
-    made: dict[str, Value] = {f"torch.{name}": Symbol(f"torch.{_ALIASES.get(name, name)}") for name in _DTYPES}
+    made: dict[str, Value] = {
+        f"torch.{name}": Symbol(f"torch.{_ALIASES.get(name, name)}") for name in _DTYPES
+    }
     made["vllm.logger.init_logger"] = NativeFunction("init_logger", make_logger)
     return made

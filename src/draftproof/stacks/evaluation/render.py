@@ -27,7 +27,12 @@ if TYPE_CHECKING:
 
 _PLAIN = (str, int, float, bool, bytes, complex, type(None), range, slice)
 _LONGEST_SHOWN = 60
-_BRACKETS = {list: ("[", "]"), set: ("{", "}"), tuple: ("(", ")"), frozenset: ("frozenset({", "})")}
+_BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    set: ("{", "}"),
+    tuple: ("(", ")"),
+    frozenset: ("frozenset({", "})"),
+}
 
 
 def shown(value: Value) -> str:
@@ -52,7 +57,9 @@ def shown(value: Value) -> str:
         opening, closing = _BRACKETS[kind]
         items = ", ".join(shown(item) for item in list(value)[:8])
         rest = ", …" if len(value) > 8 else ""
-        return f"{opening}{items}{rest}{closing}" if len(items) < 4 * _LONGEST_SHOWN else f"{opening}…{closing}"
+        return (
+            f"{opening}{items}{rest}{closing}" if len(items) < 4 * _LONGEST_SHOWN else f"{opening}…{closing}"
+        )
     if kind is dict:
         return "{…}" if value else "{}"
     text = repr(value) if isinstance(value, _PLAIN) or isinstance(value, Symbol) else f"<{kind.__name__}>"

@@ -172,6 +172,10 @@ class Run:
         """`left == right`."""
         return operators.compare(self, "==", left, right, place)
 
+    def is_less(self, left: Value, right: Value, place: Place) -> bool:
+        """`left < right` as a decided truth."""
+        return self.truth(operators.compare(self, "<", left, right, place), place)
+
     def native(self, operation: Callable[[], Value], place: Place, name: Callable[[], str]) -> Value:
         """Let Python itself do an operation on known values; its exceptions become the evaluated code's."""
         try:
@@ -182,7 +186,7 @@ class Run:
             raise
         except (RecursionError, MemoryError) as error:
             raise Refused(type(error).__name__, place) from error
-        except Exception as error:  # noqa: BLE001 - whatever Python raises, the evaluated code gets
+        except Exception as error:
             raise self.native_error(error, place) from error
 
     # Objects and errors.

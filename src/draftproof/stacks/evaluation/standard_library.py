@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation import operators
 from draftproof.stacks.evaluation.container_types import collections_module, copy_module
-from draftproof.stacks.evaluation.data_classes import as_dict, dataclass_decorator, fields_of, make_field, replace
+from draftproof.stacks.evaluation.data_classes import (
+    as_dict,
+    dataclass_decorator,
+    fields_of,
+    make_field,
+    replace,
+)
 from draftproof.stacks.evaluation.enums import AUTO, enum_classes
 from draftproof.stacks.evaluation.functional import functools_module, identity
 from draftproof.stacks.evaluation.logs import logging_module, warnings_module
@@ -75,9 +81,11 @@ def standard_modules(frozen_error: ClassValue) -> Mapping[str, Mapping[str, Valu
         "warnings": warnings_module(),
         "contextlib": {
             "contextmanager": identity("contextmanager"),
-            "nullcontext": NativeFunction("nullcontext", lambda run, given: iter([given.get(0, "enter_result")])),
+            "nullcontext": NativeFunction(
+                "nullcontext", lambda run, given: iter([given.get(0, "enter_result")])
+            ),
         },
-        "__future__": {name: None for name in ("annotations", "division", "print_function")},
+        "__future__": dict.fromkeys(("annotations", "division", "print_function")),
     }
     return modules
 
@@ -182,7 +190,7 @@ def on_known(name: str, function: Callable[..., Value]) -> NativeFunction:
 
 
 def _math() -> dict[str, Value]:
-    names = "ceil floor sqrt log log2 log10 exp gcd lcm isclose isnan isinf trunc fabs copysign fmod".split()
+    names = ["ceil", "floor", "sqrt", "log", "log2", "log10", "exp", "gcd", "lcm", "isclose", "isnan", "isinf", "trunc", "fabs", "copysign", "fmod"]
     made: dict[str, Value] = {name: on_known(f"math.{name}", getattr(math, name)) for name in names}
     made.update({name: getattr(math, name) for name in ("pi", "e", "inf", "nan")})
 
@@ -254,7 +262,9 @@ def _itertools() -> dict[str, Value]:
         if any(contains_unknown(item) for item in bounds):
             return Unknown("itertools.islice(…)", arguments.place)
         items = list(run.items(source, arguments.place))
-        return iter(run.native(lambda: list(itertools.islice(items, *bounds)), arguments.place, lambda: "islice"))
+        return iter(
+            run.native(lambda: list(itertools.islice(items, *bounds)), arguments.place, lambda: "islice")
+        )
 
     chain = listed("chain", itertools.chain)
     chain.attributes["from_iterable"] = NativeFunction("chain.from_iterable", from_iterable)

@@ -86,9 +86,7 @@ def _marked(statement: ast.stmt) -> ast.stmt:
     return statement
 
 
-def _compile_handler(
-    node: ast.ExceptHandler, scope: ScopeKind
-) -> Callable[[Frame, Raised], Signal | None]:
+def _compile_handler(node: ast.ExceptHandler, scope: ScopeKind) -> Callable[[Frame, Raised], Signal | None]:
     """A closure that gives None when the handler is not for the exception."""
     wanted = scope.expression(node.type) if node.type is not None else None
     body, name, place = scope.block(node.body), node.name, scope.place(node)

@@ -88,10 +88,10 @@ class _LostContents(Unknown):
 
     __slots__ = ()
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, other: object) -> bool:  # type: ignore[override]
         if other is self:
             return True
         raise Touched(self)
@@ -273,6 +273,12 @@ class Instance:
             theirs = other.payload if isinstance(other, Instance) else other
             return bool(self.payload == theirs)
         return False
+
+    def __lt__(self, other: object) -> bool:
+        run = self.cls.run
+        if run is None:
+            return NotImplemented
+        return run.is_less(self, other, self.cls.place or Place("", 0))
 
     def __hash__(self) -> int:
         data = self.cls.data
