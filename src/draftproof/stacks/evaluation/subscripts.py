@@ -12,6 +12,7 @@ from draftproof.stacks.evaluation.values import (
     LiteralType,
     NativeFunction,
     Touched,
+    UnionType,
     Unknown,
     Value,
     contains_unknown,
@@ -43,7 +44,7 @@ def get_item(run: Run, container: Value, index: Value, place: Place) -> Value:
         return Unknown(f"{run.shown(container)}[{run.shown(index)}]", place)
     if isinstance(container, ClassValue):
         return _class_item(run, container, index, place)
-    if isinstance(container, type):
+    if isinstance(container, (type, UnionType)):
         return container
     if isinstance(container, NativeFunction):
         if container.name == "Literal":
