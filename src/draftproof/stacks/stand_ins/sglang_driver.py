@@ -330,7 +330,7 @@ def build(
         get_quantization_config: the stack's function that makes the quantisation of a model config.
         initialize_model: the stack's function that makes the model.
         methods: the stack's table of quantisation classes.
-        situation: compute capability times ten, and the server arguments' defaults.
+        situation: compute capability times ten, the server arguments' defaults, and `--quantization` or None.
         other: hf_quant_config.json; None when config.json has a section of its own.
         subject: arguments of `draft_config`.
     """
@@ -338,6 +338,7 @@ def build(
     CAPABILITY[0] = situation[0]
     DEFAULTS.update(situation[1])
     model_config = draft_config(*subject)
+    model_config.quantization = situation[2]
     if other is not None:
         found = model_config._parse_modelopt_quant_config(other)
         model_config._parse_quant_hf_config = lambda: found

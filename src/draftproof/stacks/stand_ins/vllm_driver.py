@@ -162,3 +162,61 @@ def build_and_load_singly(stored: Any, *subject: Any) -> Any:
         except Exception as error:  # noqa: BLE001 - whatever the loader raises is what is asked for
             errors[entry[0]] = (type(error).__name__, str(error))
     return model, errors
+
+
+def decorator(*args: Any, **keywords: Any) -> Any:
+    """A decorator that leaves a class as it is, with and without arguments of its own."""
+    if args and not keywords:
+        return args[0]
+    return unchanged
+
+
+class Router:
+    """What chooses experts; no tensor belongs to it."""
+
+    kernel_routing_method_type = None
+    routing_method_type = None
+    supports_monolithic_kernels = True
+
+    def prepare_monolithic_bias(self, bias: Any) -> Any:
+        return bias
+
+
+def router(*args: Any, **keywords: Any) -> Router:
+    """The router of an experts' layer."""
+    return Router()
+
+
+def compilation(*args: Any) -> Any:
+    """The compilation part of the configuration in force."""
+    return CURRENT[0].compilation_config
+
+
+def grouped(items: Any, key: Any = None) -> Any:
+    """itertools.groupby, all at once."""
+    groups: list[tuple[Any, list[Any]]] = []
+    for item in items:
+        value = key(item) if key is not None else item
+        if groups and groups[-1][0] == value:
+            groups[-1][1].append(item)
+        else:
+            groups.append((value, [item]))
+    return groups
+
+
+def static_attribute(owner: Any, name: str, default: Any = None) -> Any:
+    """inspect.getattr_static."""
+    return getattr(owner, name, default)
+
+
+def tied_embeddings(module: Any) -> dict[str, str]:
+    """For each embedding parameter that has a second name: the first one (vLLM's own goes by id())."""
+    seen: list[tuple[Any, str]] = []
+    tied: dict[str, str] = {}
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        first = [earlier for other, earlier in seen if other is parameter]
+        if first:
+            tied[name] = first[0]
+        else:
+            seen.append((parameter, name))
+    return tied

@@ -1,0 +1,252 @@
+"""Asks vLLM's own selectors which kernels they take, for one GPU and one kind of layer.
+
+Run by the evaluator as source beside vLLM's own, never imported. What stands here takes the place of the
+process: the GPU, the configuration in force, the layer that a kernel is chosen for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from vllm.platforms.cuda import CudaPlatformBase
+from vllm.platforms.interface import DeviceCapability
+
+MACHINE: dict[str, Any] = {"capability": 0, "cuda": 13}
+"""The compute capability times ten, and the major version of CUDA; replaced by whoever evaluates."""
+
+
+class Gpu(CudaPlatformBase):
+    """The platform as vLLM writes it, on a GPU that is not there."""
+
+    device_name = "the GPU"
+
+    @classmethod
+    def get_device_capability(cls, device_id: int = 0) -> Any:
+        return DeviceCapability(MACHINE["capability"] // 10, MACHINE["capability"] % 10)
+
+    @classmethod
+    def get_device_name(cls, device_id: int = 0) -> str:
+        return "the GPU"
+
+    @classmethod
+    def get_device_total_memory(cls, device_id: int = 0) -> int:
+        return 96 << 30
+
+    @classmethod
+    def get_cuda_runtime_major(cls) -> int:
+        return int(MACHINE["cuda"])
+
+
+PLATFORM = Gpu()
+
+
+class Values:
+    """An object with the attributes that it was given."""
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in given.items():
+            setattr(self, name, value)
+
+
+def named(kind: Any) -> str:
+    """The name of a class, of an object's class, or of a member of an enumeration."""
+    return str(getattr(kind, "__name__", None) or getattr(kind, "name", None) or type(kind).__name__)
+
+
+def configuration(*positional: Any) -> Any:
+    """The configuration in force, as far as kernels are chosen by it."""
+    kernels = Values(
+        linear_backend=MACHINE["linear_backend"],
+        moe_backend=MACHINE["moe_backend"],
+        linear_backend_per_quant={},
+        moe_backend_per_quant={},
+    )
+    return Values(
+        kernel_config=kernels,
+        quant_config=None,
+        model_config=None,
+        attention_config=Values(backend=None, flash_attn_version=None, use_trtllm_attention=None),
+        speculative_config=None,
+        cache_config=Values(cache_dtype="auto", block_size=None),
+    )
+
+
+# Linear layers.
+
+
+def nvfp4_linear(weight_only: bool) -> str:
+    from vllm.model_executor.kernels.linear import init_nvfp4_linear_kernel
+
+    kernel = init_nvfp4_linear_kernel(True) if weight_only else init_nvfp4_linear_kernel()
+    return type(kernel).__name__
+
+
+def earlier_nvfp4_linear() -> str:
+    from vllm.model_executor.layers.quantization.utils.nvfp4_utils import select_nvfp4_linear_backend
+
+    return select_nvfp4_linear_backend().name
+
+
+def fp8_linear(block: bool, rows: int, columns: int) -> str:
+    from vllm.model_executor.kernels.linear import (
+        _POSSIBLE_FP8_BLOCK_KERNELS,
+        _POSSIBLE_FP8_KERNELS,
+        FP8ScaledMMLinearLayerConfig,
+        choose_scaled_mm_linear_kernel,
+    )
+    from vllm.model_executor.layers.quantization.utils import quant_utils
+
+    weight = quant_utils.kFp8Static128BlockSym if block else quant_utils.kFp8StaticTensorSym
+    activation = quant_utils.kFp8Dynamic128Sym if block else quant_utils.kFp8StaticTensorSym
+    config = FP8ScaledMMLinearLayerConfig(
+        weight_quant_key=weight,
+        activation_quant_key=activation,
+        input_dtype=torch.bfloat16,
+        out_dtype=torch.bfloat16,
+        weight_shape=(rows, columns),
+    )
+    kernels = _POSSIBLE_FP8_BLOCK_KERNELS if block else _POSSIBLE_FP8_KERNELS
+    return chosen(choose_scaled_mm_linear_kernel, config, kernels, block)
+
+
+def chosen(choose: Any, config: Any, kernels: Any, block: bool) -> str:
+    """Versions differ in whether they ask for the scheme."""
+    scheme = "fp8_block_w8a8" if block else "fp8_w8a8"
+    try:
+        kind = choose(config, kernels, quantization=scheme)
+    except TypeError:
+        kind = choose(config, kernels)
+    return str(kind.__name__)
+
+
+def unquantised_linear() -> str:
+    from vllm.model_executor.layers.utils import dispatch_unquantized_gemm
+
+    return str(dispatch_unquantized_gemm().__name__)
+
+
+# Experts.
+
+
+def experts_config(layer: dict[str, Any]) -> Any:
+    """vLLM's own description of a layer of experts.
+
+    Args:
+        layer: hidden, intermediate, experts, per_token, ranks, expert_parallel, eplb, backend, sigmoid.
+    """
+    from vllm.model_executor.layers.fused_moe.activation import MoEActivation
+    from vllm.model_executor.layers.fused_moe.config import (
+        FusedMoEConfig,
+        FusedMoEParallelConfig,
+        RoutingMethodType,
+    )
+
+    ranks, spread = layer["ranks"], layer["expert_parallel"]
+    parallel = object.__new__(FusedMoEParallelConfig)
+    values = {
+        "tp_size": 1 if spread else ranks,
+        "ep_size": ranks if spread else 1,
+        **dict.fromkeys(("pcp_size", "dp_size", "sp_size"), 1),
+        **dict.fromkeys(("tp_rank", "pcp_rank", "dp_rank", "ep_rank"), 0),
+        "use_ep": spread,
+        "all2all_backend": layer["all2all"],
+        "enable_eplb": layer["eplb"],
+    }
+    for name, value in values.items():
+        setattr(parallel, name, value)
+    routing = RoutingMethodType.DeepSeekV3 if layer["sigmoid"] else RoutingMethodType.Renormalize
+    config = object.__new__(FusedMoEConfig)
+    values = {
+        "num_experts": layer["experts"],
+        "num_logical_experts": layer["experts"],
+        "num_local_experts": layer["experts"] // (ranks if spread else 1),
+        "experts_per_token": layer["per_token"],
+        "hidden_dim": layer["hidden"],
+        "intermediate_size": layer["intermediate"],
+        "intermediate_size_per_partition": layer["intermediate"] // (1 if spread else ranks),
+        "activation": MoEActivation.SILU,
+        "device": "cuda",
+        "routing_method": routing,
+        "moe_parallel_config": parallel,
+        "in_dtype": torch.bfloat16,
+        "router_logits_dtype": torch.bfloat16,
+        "moe_backend": layer["backend"],
+        "max_num_tokens": 8192,
+        "is_act_and_mul": True,
+        "has_bias": False,
+        "is_lora_enabled": False,
+        "swiglu_limit": None,
+    }
+    for name, value in values.items():
+        try:
+            setattr(config, name, value)
+        except AttributeError:  # noqa: PERF203 - a property in some versions, which follows from the others
+            continue
+    return config
+
+
+def selected(answer: Any) -> list[str]:
+    """The backend's name and its class's, of what a selector returns."""
+    backend, kind = answer if isinstance(answer, tuple) else (answer, None)
+    return [named(backend), "" if kind is None else named(kind)]
+
+
+def nvfp4_experts(layer: dict[str, Any], weight_only: bool) -> list[str]:
+    from vllm.model_executor.layers.fused_moe.oracle.nvfp4 import select_nvfp4_moe_backend
+    from vllm.model_executor.layers.quantization.utils import quant_utils
+
+    activation = None if weight_only else quant_utils.kNvfp4Dynamic
+    return selected(select_nvfp4_moe_backend(experts_config(layer), quant_utils.kNvfp4Static, activation))
+
+
+def fp8_experts(layer: dict[str, Any], block: bool) -> list[str]:
+    from vllm.model_executor.layers.fused_moe.oracle.fp8 import select_fp8_moe_backend
+    from vllm.model_executor.layers.quantization.utils import quant_utils
+
+    weight = quant_utils.kFp8Static128BlockSym if block else quant_utils.kFp8StaticTensorSym
+    activation = quant_utils.kFp8Dynamic128Sym if block else quant_utils.kFp8StaticTensorSym
+    return selected(select_fp8_moe_backend(experts_config(layer), weight, activation))
+
+
+def unquantised_experts(layer: dict[str, Any]) -> list[str]:
+    from vllm.model_executor.layers.fused_moe.oracle import unquantized
+
+    config = experts_config(layer)
+    try:
+        return selected(unquantized.select_unquantized_moe_backend(config))
+    except TypeError:
+        return selected(unquantized.select_unquantized_moe_backend(config, layer["expert_parallel"], False))
+
+
+# Attention.
+
+
+def attention(wanted: str, values: dict[str, Any], heads: int) -> str:
+    """The class of the attention backend.
+
+    Args:
+        wanted: a backend asked for by name; empty for none.
+        values: head_size, kv_cache_dtype, block_size, and use_mla.
+        heads: query heads of one rank.
+    """
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum
+    from vllm.v1.attention.selector import AttentionSelectorConfig
+
+    backend = AttentionBackendEnum[wanted.upper()] if wanted else None
+    config = AttentionSelectorConfig(dtype=torch.bfloat16, **values)
+    return str(PLATFORM.get_attn_backend_cls(backend, config, heads))
+
+
+# Gated DeltaNet.
+
+
+def engine(text: dict[str, Any], prefill: str) -> Any:
+    model = Values(hf_text_config=Values(**text), dtype=torch.bfloat16)
+    return Values(model_config=model, additional_config={"gdn_prefill_backend": prefill} if prefill else {})
+
+
+def gated_delta_prefill(text: dict[str, Any], prefill: str) -> str:
+    from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import _resolve_gdn_prefill_backend
+
+    return str(_resolve_gdn_prefill_backend(engine(text, prefill))[1])

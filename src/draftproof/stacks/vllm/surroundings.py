@@ -1,0 +1,125 @@
+"""What takes the place of everything around a draft model: torch, the process, the GPU, other layers.
+
+The evaluator runs vLLM's own constructors and loaders; these are the names at which it meets something else.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+from collections.abc import Mapping
+from typing import Any
+
+from draftproof.stacks.evaluation.settings import Named
+from draftproof.stacks.overlay import OverlaidTree
+from draftproof.stacks.source import SourceTree
+
+PARTS = "draftproof_stand_ins/torch_parts.py"
+DRIVER = "draftproof_stand_ins/vllm_driver.py"
+
+_TORCH = {
+    "torch.Tensor": "Tensor",
+    "torch.nn.Module": "Module",
+    "torch.nn.ModuleList": "ModuleList",
+    "torch.nn.ModuleDict": "ModuleDict",
+    "torch.nn.Sequential": "Sequential",
+    "torch.nn.Linear": "Linear",
+    "torch.nn.Embedding": "Embedding",
+    "torch.nn.LayerNorm": "LayerNorm",
+    "torch.nn.Identity": "Identity",
+    "torch.nn.BatchNorm1d": "BatchNorm",
+    "torch.nn.BatchNorm2d": "BatchNorm",
+    "torch.nn.BatchNorm3d": "BatchNorm",
+    "torch.nn.LazyBatchNorm1d": "BatchNorm",
+    "torch.nn.LazyBatchNorm2d": "BatchNorm",
+    "torch.nn.LazyBatchNorm3d": "BatchNorm",
+    "torch.nn.SyncBatchNorm": "BatchNorm",
+    "torch.nn.Parameter": "Parameter",
+    "torch.nn.parameter.Parameter": "Parameter",
+    "torch.empty": "empty",
+    "torch.zeros": "filled",
+    "torch.ones": "filled",
+    "torch.full": "full",
+    "torch.empty_like": "like",
+    "torch.zeros_like": "like",
+    "torch.ones_like": "like",
+    "torch.tensor": "tensor",
+    "torch.arange": "arange",
+    "torch.cat": "cat",
+    "torch.split": "split",
+    "torch.chunk": "chunk",
+    "torch.get_default_dtype": "get_default_dtype",
+    "torch.dtype": "dtype",
+    **{
+        f"torch.{name}": name
+        for name in (
+            *("float64", "float32", "float16", "bfloat16"),
+            *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
+            *("uint8", "int8", "int16", "int32", "int64"),
+        )
+    },
+    "torch.float": "float32",
+    "torch.half": "float16",
+    "torch.long": "int64",
+    "torch.int": "int32",
+    "torch.bool": "bool_",
+}
+
+_PARALLEL = "vllm.distributed.parallel_state"
+_ONE_RANK = {
+    **{
+        f"{_PARALLEL}.{name}": "group"
+        for name in (
+            *("get_pp_group", "get_tp_group", "get_ep_group", "get_dp_group", "get_pcp_group"),
+            *("get_dcp_group", "get_eplb_group", "get_world_group"),
+        )
+    },
+    f"{_PARALLEL}.get_tensor_model_parallel_world_size": "one",
+    f"{_PARALLEL}.get_tensor_model_parallel_rank": "zero",
+    f"{_PARALLEL}.get_decode_context_model_parallel_world_size": "one",
+    f"{_PARALLEL}.model_parallel_is_initialized": "one",
+}
+
+_OTHER_LAYERS = {
+    "vllm.model_executor.layers.attention.Attention": "WithoutParameters",
+    "vllm.model_executor.layers.attention.attention.Attention": "WithoutParameters",
+    "vllm.model_executor.layers.attention.mla_attention.MLAAttention": "LatentAttention",
+    "vllm.attention.layer.Attention": "WithoutParameters",
+    "vllm.model_executor.layers.rotary_embedding.get_rope": "rotary",
+    "vllm.model_executor.layers.logits_processor.LogitsProcessor": "WithoutParameters",
+    "vllm.model_executor.layers.fused_moe.router.router_factory.create_fused_moe_router": "router",
+    "vllm.model_executor.custom_op.CustomOp.dispatch_forward": "nothing",
+    "vllm.model_executor.layers.utils.dispatch_unquantized_gemm": "nothing",
+    "vllm.model_executor.models.utils._get_tied_embedding_params": "tied_embeddings",
+    "vllm.compilation.decorators.support_torch_compile": "decorator",
+}
+
+_STANDARD_LIBRARY = {
+    "itertools.groupby": "grouped",
+    "inspect.getattr_static": "static_attribute",
+}
+
+_CONFIGURATION = {
+    "vllm.config.vllm.get_current_vllm_config": "current",
+    "vllm.config.vllm.get_current_vllm_config_or_none": "current",
+    "vllm.config.vllm.get_cached_compilation_config": "compilation",
+}
+
+
+def surroundings(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names and what takes their place.
+
+    Args:
+        extra: more of them.
+    """
+    made: dict[str, Any] = {name: Named(PARTS, part) for name, part in _TORCH.items()}
+    for table in (_ONE_RANK, _OTHER_LAYERS, _STANDARD_LIBRARY, _CONFIGURATION):
+        made.update({name: Named(DRIVER, part) for name, part in table.items()})
+    made.update(extra)
+    return made
+
+
+def with_stand_ins(tree: SourceTree) -> SourceTree:
+    """A stack's tree with the files that `surroundings` names."""
+    folder = importlib.resources.files("draftproof.stacks.stand_ins")
+    texts = {path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER)}
+    return OverlaidTree(tree, {**texts, "draftproof_stand_ins/__init__.py": ""})
