@@ -64,7 +64,17 @@ COMMANDS = (
     Command(
         "verify",
         "draftproof.cli.verify:verify",
-        "Prove, link by link, that a checkpoint's MTP head is declared, whole and sane.",
+        "Prove, link by link, that a checkpoint's MTP head is there, and that a stack will use it.",
+    ),
+    Command(
+        "plan",
+        "draftproof.cli.plan:plan",
+        "Propose the launch command for SGLang or vLLM, with a reason for every word.",
+    ),
+    Command(
+        "serve",
+        "draftproof.cli.serve:serve",
+        "Run the proposed command on an installed SGLang or vLLM.",
     ),
     Command(
         "inspect",

@@ -14,11 +14,13 @@ from pydantic import BaseModel
 from draftproof.evidence.comparison_json import ComparisonModel
 from draftproof.evidence.inventory_report import InventoryModel, TensorsModel
 from draftproof.evidence.json_report import ChainModel
+from draftproof.evidence.plan_json import PlanModel
 from draftproof.evidence.report_models import ErrorModel
 
 SCHEMAS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("verify.schema.json", ChainModel),
     ("comparison.schema.json", ComparisonModel),
+    ("plan.schema.json", PlanModel),
     ("inspect.schema.json", InventoryModel),
     ("tensors.schema.json", TensorsModel),
     ("error.schema.json", ErrorModel),
