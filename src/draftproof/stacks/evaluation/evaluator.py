@@ -7,6 +7,7 @@ from typing import Any
 
 from draftproof.errors import SourceError
 from draftproof.stacks.evaluation.errors import Raised, Refused
+from draftproof.stacks.evaluation.modules import ModuleValue
 from draftproof.stacks.evaluation.outcomes import NotUnderstood, Outcome, RaisedError
 from draftproof.stacks.evaluation.program import Program
 from draftproof.stacks.evaluation.run import Run
@@ -110,6 +111,10 @@ def _carry_out(run: Run, job: Callable[[Run], Value], file: str) -> Outcome:
     raised: RaisedError | None = None
     refused: NotUnderstood | None = None
     try:
+        for dotted in run.program.settings.registering:
+            module = run.module(dotted)
+            if isinstance(module, ModuleValue):
+                module.carry_out()
         returned = job(run)
     except Raised as error:
         raised = _described(run, error)

@@ -52,6 +52,13 @@ class ModuleValue:
         self.lookup(name)
         self.namespace[name] = value
 
+    def carry_out(self) -> None:
+        """Run every statement that has not run yet, in order, as an import does."""
+        for position in range(len(self.source.statements)):
+            if position not in self._started:
+                self._started.add(position)
+                self._execute(position)
+
     def names(self) -> tuple[str, ...]:
         """The names that its statements bind."""
         return tuple(dict.fromkeys((*self.source.binders, *self.namespace)))

@@ -31,6 +31,8 @@ class Settings:
         traced: names of functions whose calls become events: dotted ("torch.empty") or the last part
             ("weight_loader").
         labels_traced: labels of objects whose assigned attributes become events; None for all objects.
+        registering: modules whose statements are all carried out before the call, because importing them has
+            effects elsewhere: decorators that fill a registry.
     """
 
     paths: int = 64
@@ -43,6 +45,7 @@ class Settings:
     decide: Callable[[str, Place], bool | None] = _no_decision
     traced: frozenset[str] = frozenset()
     labels_traced: frozenset[str] | None = None
+    registering: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
