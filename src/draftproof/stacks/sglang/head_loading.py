@@ -66,6 +66,7 @@ class HeadSubject:
         hf_quant_config: content of hf_quant_config.json, where config.json has no section; else None.
         capability: compute capability times ten.
         defaults: server arguments by name.
+        quantization: value of `--quantization`; None without it.
     """
 
     head: ClassSource
@@ -73,6 +74,7 @@ class HeadSubject:
     hf_quant_config: Mapping[str, Any] | None
     capability: int
     defaults: Mapping[str, Default]
+    quantization: str | None = None
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -82,7 +84,7 @@ class HeadSubject:
             Named(LOADER, "_get_quantization_config"),
             Named(LOADER, "_initialize_model"),
             _METHODS,
-            (self.capability, dict(self.defaults)),
+            (self.capability, dict(self.defaults), self.quantization),
             dict(self.hf_quant_config) if self.hf_quant_config is not None else None,
             *self.config,
         )

@@ -14,6 +14,9 @@ from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.torch_names import PARTS, torch_substitutes
 
+CUDA = "13.0"
+"""Every version so far has its newest gate at 12.9 or 13.0; which kernels run is another link's question."""
+
 DRIVER = "draftproof_stand_ins/sglang_driver.py"
 
 _CONTEXT = "sglang.srt.runtime_context"
@@ -130,6 +133,7 @@ _WHOLE_MODEL = {
 def surroundings() -> dict[str, Any]:
     """Dotted names and what takes their place."""
     made: dict[str, Any] = dict(torch_substitutes())
+    made["torch.version.cuda"] = CUDA
     for table in (_PROCESS, _GPU, _ENVIRONMENT, _OTHER_LAYERS, _WHOLE_MODEL):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
     return made
