@@ -1,5 +1,7 @@
 """From what an operator types to a GPU."""
 
+from dataclasses import replace
+
 import pytest
 
 from draftproof.errors import UsageError
@@ -38,6 +40,13 @@ from draftproof.hardware.gpu_table import GPUS
 )
 def test_a_gpu_is_found_by_the_names_that_people_and_drivers_use(name, key):
     assert find_gpu(name).key == key
+
+
+def test_a_whole_name_comes_before_one_that_lost_a_filler_word():
+    plain = replace(find_gpu("l4"), key="x-9", title="X 9", aliases=())
+    edition = replace(find_gpu("l40"), key="x-9-edition", title="X 9 Edition", aliases=())
+    assert find_gpu("X 9", (edition, plain)) is plain
+    assert find_gpu("X 9 Edition", (edition, plain)) is edition
 
 
 def test_no_two_gpus_share_a_name():

@@ -115,16 +115,24 @@ def test_a_missing_tensor_is_an_unwritten_parameter_that_is_noticed():
     assert found.noticing.value is Noticing.ERROR
 
 
-def test_a_precision_that_is_only_recognised_is_refused():
+@pytest.mark.parametrize(
+    ("leaf", "others"),
+    [
+        (("qweight", "I32"), [("qzeros", "I32"), ("scales", "F16")]),
+        (("weight", "U8"), [("weight_scale", "U8")]),
+    ],
+    ids=["GPTQ", "MXFP4"],
+)
+def test_a_precision_that_is_only_recognised_is_refused(leaf, others):
     served = release("Qwen_Qwen3.5-9B")
     packed = dict(served.head)
     old = packed.pop("mtp.layers.0.mlp.up_proj.weight")
-    for leaf, dtype in (("qweight", "I32"), ("qzeros", "I32"), ("scales", "F16")):
-        name = f"mtp.layers.0.mlp.up_proj.{leaf}"
-        packed[name] = type(old)(name, (8, 8), dtype)
+    for part, dtype in (leaf, *others):
+        name = f"mtp.layers.0.mlp.up_proj.{part}"
+        packed[name] = type(old)(name, (32, 64 if part != "weight_scale" else 4), dtype)
     found = support(ServedCheckpoint(served.name, served.config, None, served.spec, packed, served.trunk))
     refused = [landing.tensor for landing in found.landings.value or () if landing.fate is Fate.REFUSED]
-    assert "mtp.layers.0.mlp.up_proj.qweight" in refused
+    assert f"mtp.layers.0.mlp.up_proj.{leaf[0]}" in refused
 
 
 def test_an_architecture_that_is_not_run_has_no_class():

@@ -256,9 +256,6 @@ class _Walk:
         facts = self._follower.facts
         if isinstance(test, ast.Name):
             return self._truths.get(test.id)
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            known = self._decide(test.operand)
-            return None if known is None else not known
         if isinstance(test, ast.Attribute):
             return facts.truths.get(test.attr)
         if not isinstance(test, ast.Call) or not test.args:
