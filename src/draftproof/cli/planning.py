@@ -24,7 +24,6 @@ from draftproof.evidence import ChainReport
 from draftproof.evidence.plan_report import PlanReport
 from draftproof.links.code import check_code
 from draftproof.links.config import check_config
-from draftproof.links.served import served_checkpoint
 from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.stacks.find.find import StackFinder
@@ -70,7 +69,7 @@ def make_plan(argument: str, request: StackRequest, situation: Situation) -> Mad
             argument, lambda done, total: progress.advance("reading headers", done, total)
         )
         stack = StackFinder(progress=progress).find(request)
-        audit: StackAudit = audit_of(stack, served_checkpoint(checkpoint), situation, None)
+        audit: StackAudit = audit_of(stack, checkpoint, situation, None)
         start = perf_counter()
         launch = audit.launch()
         jobs: list[LinkJob] = [

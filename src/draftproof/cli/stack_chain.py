@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
+from draftproof.checkpoint.checkpoint import Checkpoint
+from draftproof.checkpoint.location import HubLocation
 from draftproof.evidence import Deployment, LinkReport
 from draftproof.links.backend import check_backend
 from draftproof.links.backend_subject import StackKernels
 from draftproof.links.code import check_code
 from draftproof.links.launch import JudgedLaunch, judged_launch, launch_report
 from draftproof.links.progress import Progress
+from draftproof.links.served import served_checkpoint
 from draftproof.stacks.command.command import Command
 from draftproof.stacks.command.parse import options_only
 from draftproof.stacks.known import rules_for
 from draftproof.stacks.rules import StackRules
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
-from draftproof.stacks.stack import Stack
+from draftproof.stacks.stack import Stack, StackKind
 
 LinkJob = Callable[[], tuple[LinkReport, ...]]
 """Runs links that depend on each other, one after another."""
@@ -49,11 +52,22 @@ class StackAudit:
 
 
 def audit_of(
-    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command | None
+    stack: Stack, checkpoint: Checkpoint, situation: Situation, command: Command | None
 ) -> StackAudit:
     """A stack with its rules; a command of bare options is taken for one of this stack."""
     own = None if command is None else options_only(command, stack.kind)
-    return StackAudit(stack, rules_for(stack.kind), checkpoint, situation, own)
+    served = replace(served_checkpoint(checkpoint), name=_name_in(stack, checkpoint))
+    return StackAudit(stack, rules_for(stack.kind), served, situation, own)
+
+
+def _name_in(stack: Stack, checkpoint: Checkpoint) -> str:
+    """What the stack calls the checkpoint: only draftproof knows `tiny`, and a revision is an option."""
+    location = checkpoint.location
+    if stack.kind is StackKind.NATIVE:
+        return location.argument
+    if isinstance(location, HubLocation):
+        return location.repository
+    return str(location.folder) if location.embedded else location.argument
 
 
 def stack_jobs(audit: StackAudit, progress: Progress) -> tuple[LinkJob, ...]:

@@ -49,7 +49,6 @@ from draftproof.hardware.gpu_choice import GpuOptions
 from draftproof.links.backend import check_backend
 from draftproof.links.config import check_config
 from draftproof.links.progress import Progress
-from draftproof.links.served import served_checkpoint
 from draftproof.links.subject import subject_of
 from draftproof.links.value_reading import FULL
 from draftproof.links.weights import check_weights
@@ -201,7 +200,7 @@ def _stack_jobs(
     """Links 3 to 5 in one stack; with a GPU and no stack, link 5 says what holds in any."""
     situation = request.situation
     if stack is not None:
-        audit = audit_of(stack, served_checkpoint(checkpoint), situation, request.command)
+        audit = audit_of(stack, checkpoint, situation, request.command)
         return stack_jobs(audit, progress)
     if situation.gpu is None:
         return ()

@@ -39,10 +39,14 @@ class PlanReport:
         return tuple(f"{entry.name}={shlex.quote(entry.value)}" for entry in self.plan.environment)
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The command as separate words, without the environment."""
+        return (*self.plan.program, *(word for flag in self.plan.flags for word in flag_words(flag)))
+
+    @property
     def one_line(self) -> str:
         """The command on one line, variables in front."""
-        words = (word for flag in self.plan.flags for word in flag_words(flag))
-        return " ".join((*self.environment, shlex.join((*self.plan.program, *words))))
+        return " ".join((*self.environment, shlex.join(self.words)))
 
     @property
     def lines(self) -> tuple[str, ...]:
