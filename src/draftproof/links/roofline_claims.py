@@ -145,7 +145,8 @@ def _trimmed(subject: BackendSubject, model: Model, line: Roofline) -> str:
 def _table(line: Roofline) -> str:
     rows = []
     for prediction in line.nextn:
-        cells = [f"{_rate(found.ideal, unit='')} at {length:g}" for length, found in prediction.speeds]
+        whole = [(length, found) for length, found in prediction.speeds if length == int(length)]
+        cells = [f"{_rate(found.ideal, unit='')} at {length:g}" for length, found in whole]
         rows.append(f"K={prediction.draft_tokens}: {', '.join(cells)}")
     return "; ".join(rows)
 
