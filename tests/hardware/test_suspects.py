@@ -4,7 +4,7 @@ import pytest
 
 from draftproof.hardware.gpu_choice import find_gpu
 from draftproof.hardware.roofline import Deployment, roofline
-from draftproof.hardware.suspects import compare_measured
+from draftproof.hardware.suspects import FourBitUnits, compare_measured
 from draftproof.hardware.traffic import Workload
 from tests.hardware.models import release_as_declared, release_in
 
@@ -71,6 +71,18 @@ def test_what_cannot_be_the_cause_is_not_suspected():
     assert "all-reduces" not in text
     assert "4-bit" not in text
     assert "requests" not in text
+
+
+def test_conversion_is_no_suspect_where_the_gpus_own_units_are_used():
+    line = roofline(FOUNDING, EIGHT)
+
+    def suspected(four_bits):
+        share = compare_measured(FOUNDING, line, 200, 3, four_bits=four_bits)
+        return any("4-bit" in suspect.name for suspect in share.suspects)
+
+    assert suspected(FourBitUnits.UNKNOWN)
+    assert suspected(FourBitUnits.CONVERTED)
+    assert not suspected(FourBitUnits.USED)
 
 
 def test_the_cap_of_running_requests_matters_only_to_many():

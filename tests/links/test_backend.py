@@ -104,6 +104,13 @@ def test_72_tokens_a_second_are_a_share_and_a_list_of_suspects(kernels):
     assert all("Check:" in text for text in suspects)
 
 
+@pytest.mark.parametrize(("native", "suspected"), [(True, False), (False, True), (None, True)])
+def test_kernels_that_use_the_gpus_units_clear_a_suspect(kernels, native, suspected):
+    place = situation(measured=200.0)
+    item = claims(check_backend(served(), place, kernels(facts(choice(native=native)))))["measured-speed"]
+    assert any("4-bit weights are converted" in note.text for note in item.notes) == suspected
+
+
 def test_more_than_bandwidth_allows_is_disproved(kernels):
     item = claims(check_backend(served(), situation(measured=9_999.0), kernels()))["measured-speed"]
     assert item.verdict is DISPROVED

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from draftproof.architecture.tensor_plan import ModelPart, TensorGroup
 from draftproof.checkpoint.precision import Precision
@@ -85,8 +86,21 @@ class MeasuredShare:
         return self.of_ordinary >= 1.0 - EXPECTED_SPREAD
 
 
+class FourBitUnits(Enum):
+    """What is known about the kernels of 4-bit weights."""
+
+    USED = "multiplied by the GPU's own units"
+    CONVERTED = "converted to something wider first"
+    UNKNOWN = "not known"
+
+
 def compare_measured(
-    model: Model, line: Roofline, measured: float, draft_tokens: int, accept_length: float | None = None
+    model: Model,
+    line: Roofline,
+    measured: float,
+    draft_tokens: int,
+    accept_length: float | None = None,
+    four_bits: FourBitUnits = FourBitUnits.UNKNOWN,
 ) -> MeasuredShare:
     """Compares a measured speed with a roofline.
 
@@ -96,6 +110,8 @@ def compare_measured(
         measured: tokens per second of all sequences.
         draft_tokens: K of the launch; 0 for plain decoding.
         accept_length: as measured; None plans with a public one.
+        four_bits: what the stack does with 4-bit weights; where it uses the GPU's units for them, their
+            conversion is no suspect.
     """
     prediction = line.with_drafts(draft_tokens)
     length = 1.0
@@ -119,7 +135,7 @@ def compare_measured(
     )
     if share.is_ordinary:
         return share
-    suspects = _Lineup(model, line, prediction, length, measured).suspects()
+    suspects = _Lineup(model, line, prediction, length, measured, four_bits).suspects()
     return replace(share, suspects=suspects)
 
 
@@ -161,13 +177,20 @@ class _Lineup:
     """All suspects of one comparison."""
 
     def __init__(
-        self, model: Model, line: Roofline, prediction: NextnPrediction | None, length: float, measured: float
+        self,
+        model: Model,
+        line: Roofline,
+        prediction: NextnPrediction | None,
+        length: float,
+        measured: float,
+        four_bits: FourBitUnits,
     ) -> None:
         self._model = model
         self._line = line
         self._prediction = prediction
         self._length = length
         self._measured = measured
+        self._four_bits = four_bits
 
     def suspects(self) -> tuple[Suspect, ...]:
         """One cause each; pairs of causes only when no single one is enough."""
@@ -243,7 +266,7 @@ class _Lineup:
         )
         if self._line.place.ranks > 1:
             yield self._slow_all_reduce()
-        if self._has_fp4():
+        if self._has_fp4() and self._four_bits is not FourBitUnits.USED:
             yield _Cost(
                 "4-bit weights are converted before they are used (Marlin or emulation)",
                 "small batches then reach 11 to 27 % of the bandwidth on the experts, as measured on H200",

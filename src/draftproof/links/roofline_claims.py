@@ -16,7 +16,7 @@ from draftproof.hardware.roofline import (
     roofline,
     step_time,
 )
-from draftproof.hardware.suspects import MeasuredShare, Suspect, compare_measured
+from draftproof.hardware.suspects import FourBitUnits, MeasuredShare, Suspect, compare_measured
 from draftproof.hardware.traffic import Workload
 from draftproof.links.backend_subject import BackendSubject
 
@@ -47,6 +47,7 @@ def roofline_items(subject: BackendSubject) -> Iterator[EvidenceItem]:
             subject.situation.measured,
             subject.draft_tokens,
             subject.situation.accept_length,
+            _four_bits(subject),
         )
         yield _measured(subject, share)
 
@@ -59,6 +60,15 @@ def roofline_for(subject: BackendSubject, model: Model, gpu: Gpu) -> Roofline:
     )
     counts = tuple(sorted({*_COUNTS, subject.draft_tokens} - {0}))
     return roofline(model, Deployment(gpu, situation.tensor_parallel), workload, counts)
+
+
+def _four_bits(subject: BackendSubject) -> FourBitUnits:
+    """What the stack's kernels do with 4-bit weights, as far as its source said."""
+    choices = subject.kernels.facts.choices if subject.kernels else ()
+    native = {choice.native for choice in choices if "FP4" in choice.precision}
+    if False in native:
+        return FourBitUnits.CONVERTED
+    return FourBitUnits.USED if native == {True} else FourBitUnits.UNKNOWN
 
 
 def _accept_length(subject: BackendSubject) -> float:
