@@ -112,7 +112,7 @@ def _unscoped_name(name: str, scope: ScopeKind) -> Expression:
 
 def global_value(frame: Frame, name: str, place: Place) -> Value:
     """A name of the module, or one of Python's builtins."""
-    value = frame.module.lookup(name, frame.limit)
+    value = frame.module.own(name, frame.limit)
     if value is ABSENT:
         value = frame.run.builtins.get(name, ABSENT)
         if value is ABSENT:

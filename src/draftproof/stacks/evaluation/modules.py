@@ -34,6 +34,14 @@ class ModuleValue:
     def __repr__(self) -> str:
         return f"<module '{self.dotted}'>"
 
+    def own(self, name: str, before: int | None = None) -> Value:
+        """The value of a name for the module's own code, which its `__getattr__` is not asked for."""
+        if name not in self._settled:
+            self._evaluate(name, before)
+        if name in self.namespace:
+            return self.namespace[name]
+        return self._elsewhere(name, asks=False)
+
     def lookup(self, name: str, before: int | None = None) -> Value:
         """The value of a name; `ABSENT` when the module has no such name.
 
@@ -104,7 +112,7 @@ class ModuleValue:
         self.run.compiled_module_statement(self, node)(frame)
         self.namespace.update(kept)
 
-    def _elsewhere(self, name: str) -> Value:
+    def _elsewhere(self, name: str, asks: bool = True) -> Value:
         """What a module has without binding it: dunder names, star imports, submodules, `__getattr__`."""
         if name == "__name__":
             return self.dotted
@@ -118,7 +126,7 @@ class ModuleValue:
                     return value
         if self.run.program.has_module(f"{self.dotted}.{name}"):
             return self.run.module(f"{self.dotted}.{name}")
-        if name.startswith("__") or "__getattr__" not in self.source.binders:
+        if not asks or name.startswith("__") or "__getattr__" not in self.source.binders:
             return ABSENT
         function = self.lookup("__getattr__")
         return self.run.call(function, (name,), {}, Place(self.source.file, 1))
