@@ -81,7 +81,11 @@ def test_reports_are_written_as_asked_and_say_the_same(sound, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("path", "named"),
-    [("report.pdf", ".html, .json or .md"), ("missing/report.md", "there is no folder"), (".", "is a folder")],
+    [
+        ("report.pdf", ".html, .json or .md"),
+        ("missing/report.md", "there is no folder"),
+        (".", "is a folder"),
+    ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_work(sound, tmp_path, capsys, path, named):
     assert run(["verify", str(sound), "--markdown" if path == "." else "--report", str(tmp_path / path)]) == 2

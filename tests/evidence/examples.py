@@ -1,7 +1,11 @@
 """Small reports to render."""
 
+from dataclasses import replace
+
 from draftproof.evidence import (
     ChainReport,
+    ComparisonReport,
+    Deployment,
     EvidenceItem,
     Link,
     LinkReport,
@@ -65,4 +69,34 @@ def with_notes():
     return chain(
         link(Link.CONFIG, Verdict.PROVEN),
         LinkReport(Link.WEIGHTS, (noted,), 1.0, limits=("values outside the sample",)),
+    )
+
+
+def in_stack(version, *links, shared=None):
+    """A chain about one version of SGLang; `shared` are links 1 and 2, the same object in every chain."""
+    common = shared or (link(Link.CONFIG, Verdict.PROVEN), link(Link.WEIGHTS, Verdict.PROVEN))
+    about = chain(*common, *links)
+    deployment = Deployment("SGLang", version, "made for a test", "H200", 4)
+    return replace(about, subject=replace(about.subject, deployment=deployment))
+
+
+def comparison():
+    """Broken in 0.5.9, held in 0.5.12; one claim fails in both, one is made by the second alone."""
+    shared = (link(Link.CONFIG, Verdict.PROVEN), link(Link.WEIGHTS, Verdict.PROVEN))
+    old = (
+        item(Verdict.PROVEN, "target-known", claim="The target is known."),
+        item(Verdict.DISPROVED, "draft-class", claim="There is a class.", observed="no class"),
+        item(Verdict.UNKNOWN, "written", claim="Everything is written.", reason="form not known"),
+    )
+    new = (
+        item(Verdict.PROVEN, "target-known", claim="The target is known."),
+        item(Verdict.PROVEN, "draft-class", claim="There is a class."),
+        item(Verdict.UNKNOWN, "written", claim="Everything is written.", reason="form not known either"),
+        item(Verdict.PROVEN, "only-new", claim="Something new holds."),
+    )
+    return ComparisonReport(
+        (
+            in_stack("0.5.9", LinkReport(Link.CODE, old, 0.1), shared=shared),
+            in_stack("0.5.12", LinkReport(Link.CODE, new, 0.1), shared=shared),
+        )
     )

@@ -1,0 +1,91 @@
+"""`draftproof serve`: runs the plan where the stack is installed, and otherwise says what is missing."""
+
+import os
+import sys
+
+import pytest
+
+from draftproof.cli.main import run
+from draftproof.stacks.launch_facts import Requirement
+from tests.support.stack_wheels import SGLANG_FILES, unpacked_wheel
+
+
+class Replaced(Exception):
+    """This process would be another one now."""
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What would have been run: file, words, environment."""
+    calls = []
+
+    def replace(*call):
+        calls.append(call)
+        raise Replaced
+
+    monkeypatch.setattr(os, "execvpe", replace)
+    return calls
+
+
+@pytest.fixture
+def installed(tmp_path):
+    """An environment with SGLang in it."""
+    folder = tmp_path / "environment"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "pyvenv.cfg").write_text(f"home = /usr/bin\nversion = {version}.1\n")
+    unpacked_wheel(folder / "lib" / f"python{version}" / "site-packages", "sglang", "0.5.12", SGLANG_FILES)
+    return folder
+
+
+def test_the_plan_is_run_with_the_python_of_the_stacks_environment(rules, installed, started, capsys):
+    with pytest.raises(Replaced):
+        run(["serve", "tiny", "--stack", f"sglang@{installed}", "--traceback"])
+    program, words, environment = started[0]
+    assert program == words[0] == str(installed / "bin" / "python")
+    assert words[1:4] == ("-m", "sglang.launch_server", "--model-path")
+    assert environment["SGLANG_TEST"] == "a b"
+    assert "PATH" in environment
+    text = capsys.readouterr().out
+    assert "SGLANG_TEST='a b'" in text
+    assert "  --trust" in text
+
+
+def test_a_dry_run_shows_everything_and_runs_nothing(rules, installed, started, capsys):
+    assert run(["serve", "tiny", "--stack", f"sglang@{installed}", "--dry-run"]) == 0
+    assert started == []
+    assert "python -m sglang.launch_server" in capsys.readouterr().out
+
+
+def test_a_stack_that_is_not_installed_is_named_with_its_pip_command(rules, sglang, started, capsys):
+    assert run(["serve", "tiny", "--stack", sglang()]) == 4
+    error = capsys.readouterr().err
+    assert "SGLang 0.5.12 is not installed" in error
+    assert "pip install 'sglang==0.5.12'" in error
+    assert started == []
+
+
+def test_what_the_plan_needs_and_is_not_there_is_named_with_how_to_get_it(rules, installed, started, capsys):
+    rules.requirements = (
+        Requirement("nvcc", "12.9", "FlashInfer compiles kernels", False, "apt-get install cuda-nvcc-12-9"),
+        Requirement("torch", "", "everything", True, "pip install torch"),
+    )
+    assert run(["serve", "tiny", "--stack", f"sglang@{installed}"]) == 4
+    error = capsys.readouterr().err
+    assert "nvcc 12.9 is missing (FlashInfer compiles kernels). Run: apt-get install cuda-nvcc-12-9" in error
+    assert "torch" not in error
+    assert started == []
+
+
+def test_a_plan_with_a_broken_link_is_not_run(rules, installed, started, capsys):
+    rules.refused = ("--trust",)
+    assert run(["serve", "tiny", "--stack", f"sglang@{installed}"]) == 1
+    assert "Broken at link 4" in capsys.readouterr().out
+    assert started == []
+
+
+@pytest.mark.parametrize("options", [[], ["--stack", "native"]])
+def test_our_own_server_is_said_to_be_missing(options, capsys):
+    assert run(["serve", "tiny", *options]) == 2
+    assert "no server of its own yet" in capsys.readouterr().err
