@@ -6,7 +6,8 @@ package carries them out on the values at hand, and on `Unknown` where a value i
     evaluator = Evaluator(tree, substitutes={"torch.cuda.get_device_capability": lambda *_: (12, 0)})
     config = pretrained_config({"architectures": ["Qwen3_5MoeForConditionalGeneration"]}, "hf_config")
     model = Given("model_config", {"hf_config": config, "is_draft_model": True}, missing=Missing.UNKNOWN)
-    for outcome in evaluator.call("sglang/srt/configs/model_config.py", "ModelConfig._config_draft_model", model):
+    file, method = "sglang/srt/configs/model_config.py", "ModelConfig._config_draft_model"
+    for outcome in evaluator.call(file, method, model):
         outcome.given["hf_config"].attributes["architectures"]     # ["Qwen3_5ForCausalLMMTP"]
         outcome.conditions                                          # what was assumed about unknown values
         outcome.log, outcome.events                                 # in order, each with its Place

@@ -336,6 +336,13 @@ def _identity(run: Run, arguments: Arguments) -> Value:
     return Unknown(f"id({run.shown(arguments.positional[0])})", arguments.place)
 
 
+def _hash(run: Run, arguments: Arguments) -> Value:
+    value = arguments.positional[0]
+    if contains_unknown(value):
+        return Unknown(f"hash({run.shown(value)})", arguments.place)
+    return run.native(lambda: hash(value), arguments.place, lambda: "hash")
+
+
 def _is_instance(run: Run, arguments: Arguments) -> Value:
     value, wanted = arguments.positional
     return is_instance(run, value, wanted, arguments.place)
@@ -375,7 +382,7 @@ _FUNCTIONS: dict[str, Implementation] = {
     "hex": _native("hex", hex),
     "bin": _native("bin", bin),
     "oct": _native("oct", oct),
-    "hash": _identity,
+    "hash": _hash,
     "pow": _power,
     "format": _format,
     "id": _identity,

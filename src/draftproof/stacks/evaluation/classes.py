@@ -107,7 +107,7 @@ def build_class(
         _follow_metaclass(cls, metaclass, place)
     if cls.kind in (ClassKind.ENUM, ClassKind.FLAG):
         make_members(run, cls, place)
-    elif cls.kind is ClassKind.NAMED_TUPLE and annotations:
+    elif cls.kind is ClassKind.NAMED_TUPLE and annotations and cls.find("__named_fields__") is ABSENT:
         make_named_tuple(cls, [(field, namespace.get(field, ABSENT)) for field in annotations])
     hook = next(
         (

@@ -77,7 +77,10 @@ def object_methods() -> dict[str, NativeFunction]:
     """Methods of `object`."""
 
     def new(run: Run, arguments: Arguments) -> Value:
-        return run.new_instance(arguments.positional[0])
+        cls = arguments.positional[0]
+        if not isinstance(cls, ClassValue):
+            return Unknown(f"object.__new__({run.shown(cls)})", arguments.place)
+        return run.new_instance(cls)
 
     def set_directly(run: Run, arguments: Arguments) -> Value:
         value, name, assigned = arguments.positional

@@ -45,6 +45,12 @@ class Evaluator:
     ) -> None:
         self._program = Program(tree, substitutes or {}, settings or Settings())
 
+    def sharing(self, substitutes: Mapping[str, Any], settings: Settings | None = None) -> Evaluator:
+        """An evaluator of the same tree with other substitutes, which shares what was read and compiled."""
+        other = Evaluator.__new__(Evaluator)
+        other._program = self._program.sharing(substitutes, settings or self.settings)
+        return other
+
     @property
     def settings(self) -> Settings:
         """Bounds and choices."""

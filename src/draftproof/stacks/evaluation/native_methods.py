@@ -27,40 +27,38 @@ from draftproof.stacks.place import Place
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run
 
-_TEXT = frozenset(
-    ["capitalize", "casefold", "count", "encode", "endswith", "find", "index", "isalnum", "isalpha", "isascii", "isdecimal", "isdigit", "isidentifier", "islower", "isnumeric", "isprintable", "isspace", "istitle", "isupper", "join", "lower", "lstrip", "partition", "removeprefix", "removesuffix", "replace", "rfind", "rindex", "rpartition", "rsplit", "rstrip", "split", "splitlines", "startswith", "strip", "swapcase", "title", "upper", "format", "center", "ljust", "rjust", "zfill", "decode", "hex"]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_TEXT = _words(
+    """
+    capitalize casefold count encode endswith find index isalnum isalpha isascii isdecimal isdigit
+    isidentifier islower isnumeric isprintable isspace istitle isupper join lower lstrip partition
+    removeprefix removesuffix replace rfind rindex rpartition rsplit rstrip split splitlines
+    startswith strip swapcase title upper format center ljust rjust zfill decode hex
+    """
 )
-_NUMBER = frozenset(["bit_length", "bit_count", "is_integer", "as_integer_ratio", "conjugate", "real", "imag", "numerator"])
+_NUMBER = _words("bit_length bit_count is_integer as_integer_ratio conjugate real imag numerator")
+_SET = _words("copy union intersection difference symmetric_difference issubset issuperset isdisjoint")
 _PURE: dict[type, frozenset[str]] = {
     str: _TEXT - {"decode", "hex"},
     bytes: _TEXT - {"encode", "format"},
     int: _NUMBER,
     bool: _NUMBER,
     float: _NUMBER | {"hex"},
-    tuple: frozenset({"count", "index"}),
-    list: frozenset({"count", "index", "copy"}),
-    dict: frozenset({"copy", "keys", "values", "items", "__contains__"}),
-    set: frozenset(["copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint"]),
-    frozenset: frozenset(["copy", "union", "intersection", "difference", "symmetric_difference", "issubset", "issuperset", "isdisjoint"]),
-    range: frozenset({"count", "index", "start", "stop", "step"}),
-    slice: frozenset({"start", "stop", "step", "indices"}),
-    re.Match: frozenset({"group", "groups", "groupdict", "start", "end", "span", "string", "re", "lastgroup"}),
-    re.Pattern: frozenset({"pattern", "flags", "groups"}),
-}  # fmt: skip
-_ATTRIBUTES = {
-    "real",
-    "imag",
-    "numerator",
-    "start",
-    "stop",
-    "step",
-    "pattern",
-    "flags",
-    "string",
-    "re",
-    "lastgroup",
+    tuple: _words("count index"),
+    list: _words("count index copy"),
+    dict: _words("copy keys values items __contains__"),
+    set: _SET,
+    frozenset: _SET,
+    range: _words("count index start stop step"),
+    slice: _words("start stop step indices"),
+    re.Match: _words("group groups groupdict start end span string re lastgroup"),
+    re.Pattern: _words("pattern flags groups"),
 }
-_DUNDERS = {"__len__", "__contains__", "__getitem__", "__iter__", "__eq__", "__str__", "__repr__"}
+_ATTRIBUTES = _words("real imag numerator start stop step pattern flags string re lastgroup")
 
 
 def native_method(run: Run, value: Value, name: str, place: Place) -> Value:

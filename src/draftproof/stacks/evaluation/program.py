@@ -33,7 +33,10 @@ from draftproof.stacks.source import SourceTree
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run
 
-_DTYPES = ["float16", "bfloat16", "float32", "float64", "half", "float", "double", "int8", "int16", "int32", "int64", "uint8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float4_e2m1fn_x2", "float8_e8m0fnu"]
+_DTYPES = (
+    "float16", "bfloat16", "float32", "float64", "half", "float", "double", "int8", "int16", "int32", "int64",
+    "uint8", "bool", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float4_e2m1fn_x2", "float8_e8m0fnu",
+)  # fmt: skip
 _ALIASES = {"half": "float16", "float": "float32", "double": "float64"}
 
 
@@ -58,6 +61,12 @@ class Program:
         self._sources: dict[str, ModuleSource | None] = {}
         self._compiled: dict[ast.stmt, Statement] = {}
         self._substitutes: dict[str, Value] = {**_default_substitutes(), **substitutes}
+
+    def sharing(self, substitutes: Mapping[str, Value], settings: Settings) -> Program:
+        """A program on the same tree with other substitutes; what was read and compiled is shared."""
+        other = Program(self.tree, substitutes, settings)
+        other._compiler, other._sources, other._compiled = self._compiler, self._sources, self._compiled
+        return other
 
     def _frozen_error(self) -> ClassValue:
         base = self.exceptions["AttributeError"]

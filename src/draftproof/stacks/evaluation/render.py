@@ -62,7 +62,7 @@ def shown(value: Value) -> str:
         )
     if kind is dict:
         return "{…}" if value else "{}"
-    text = repr(value) if isinstance(value, _PLAIN) or isinstance(value, Symbol) else f"<{kind.__name__}>"
+    text = repr(value) if isinstance(value, (*_PLAIN, Symbol)) else f"<{kind.__name__}>"
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
 
 
@@ -235,7 +235,7 @@ class _Shown:
 
 def native_text_argument(run: Run, value: Value, place: Place) -> Value:
     """A value that Python's own formatting may be given: Unknown when its text is not known."""
-    if isinstance(value, _PLAIN) or isinstance(value, Unknown):
+    if isinstance(value, (*_PLAIN, Unknown)):
         return value
     if isinstance(value, Instance) and isinstance(value.payload, _PLAIN):
         return value.payload

@@ -110,7 +110,7 @@ def _names_bound_by(node: ast.AST) -> Iterator[str]:
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
         for alias in node.names:
             yield (alias.asname or alias.name).split(".")[0]
-    elif isinstance(node, ast.ExceptHandler) or isinstance(node, (ast.MatchAs, ast.MatchStar)):
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)):
         if node.name:
             yield node.name
     elif isinstance(node, ast.MatchMapping) and node.rest:

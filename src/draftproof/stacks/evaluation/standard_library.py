@@ -190,7 +190,10 @@ def on_known(name: str, function: Callable[..., Value]) -> NativeFunction:
 
 
 def _math() -> dict[str, Value]:
-    names = ["ceil", "floor", "sqrt", "log", "log2", "log10", "exp", "gcd", "lcm", "isclose", "isnan", "isinf", "trunc", "fabs", "copysign", "fmod"]
+    names = (
+        "ceil", "floor", "sqrt", "log", "log2", "log10", "exp", "gcd", "lcm", "isclose", "isnan", "isinf",
+        "trunc", "fabs", "copysign", "fmod",
+    )  # fmt: skip
     made: dict[str, Value] = {name: on_known(f"math.{name}", getattr(math, name)) for name in names}
     made.update({name: getattr(math, name) for name in ("pi", "e", "inf", "nan")})
 

@@ -31,11 +31,10 @@ def is_instance(run: Run, value: Value, wanted: Value, place: Place) -> Value:
     if wanted is object:
         return True
     if isinstance(value, Unknown) or isinstance(wanted, Unknown):
-        if isinstance(wanted, Unknown) and not isinstance(value, (Unknown, Instance)):
-            # Python's own values and the tree's classes are made by no class from outside the tree, other
-            # than an abstract one.
-            if isinstance(value, (str, int, float, bytes, type(None), Symbol)) and not _is_abstract(wanted):
-                return False
+        plain = isinstance(value, (str, int, float, bytes, type(None), Symbol))
+        if plain and isinstance(wanted, Unknown) and not _is_abstract(wanted):
+            # No class from outside the tree makes Python's own values, other than an abstract one.
+            return False
         return Unknown(f"isinstance({run.shown(value)}, {run.shown(wanted)})", place)
     if wanted is None:
         return value is None
