@@ -69,6 +69,7 @@ def configuration(*positional: Any) -> Any:
         attention_config=Values(backend=None, flash_attn_version=None, use_trtllm_attention=None),
         speculative_config=None,
         cache_config=Values(cache_dtype="auto", block_size=None),
+        additional_config=MACHINE.get("additional", {}),
     )
 
 
@@ -108,6 +109,17 @@ def fp8_linear(block: bool, rows: int, columns: int) -> str:
     )
     kernels = _POSSIBLE_FP8_BLOCK_KERNELS if block else _POSSIBLE_FP8_KERNELS
     return chosen(choose_scaled_mm_linear_kernel, config, kernels, block)
+
+
+def earlier_fp8_linear() -> str:
+    """The form of versions in which one class holds all kernels of block scales."""
+    from vllm.model_executor.layers.quantization.utils import fp8_utils
+    from vllm.model_executor.layers.quantization.utils.quant_utils import GroupShape
+
+    operation = fp8_utils.W8A8BlockFp8LinearOp(GroupShape(128, 128), GroupShape(1, 128))
+    if operation.is_deep_gemm_supported:
+        return "deep_gemm"
+    return str(operation.w8a8_blockscale_op.__name__)
 
 
 def chosen(choose: Any, config: Any, kernels: Any, block: bool) -> str:
@@ -250,3 +262,96 @@ def gated_delta_prefill(text: dict[str, Any], prefill: str) -> str:
     from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import _resolve_gdn_prefill_backend
 
     return str(_resolve_gdn_prefill_backend(engine(text, prefill))[1])
+
+
+def earlier_gated_delta_prefill(text: dict[str, Any], prefill: str) -> str:
+    """The form of versions whose layer decides in its own constructor."""
+    from vllm.model_executor.layers.mamba.gdn_linear_attn import ChunkGatedDeltaRule
+
+    MACHINE["additional"] = {"gdn_prefill_backend": prefill} if prefill else {}
+    layer = object.__new__(ChunkGatedDeltaRule)
+    layer.__init__()
+    is_library = layer._forward_method.__name__ == "forward_cuda"
+    return "flashinfer" if is_library else "triton"
+
+
+def gated_delta_decode(shape: dict[str, Any]) -> list[str]:
+    """The kernel of decode and verify passes, and why it is not the fused one."""
+    from vllm import envs
+    from vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn import QwenGatedDeltaNetAttention
+
+    layer = object.__new__(QwenGatedDeltaNetAttention)
+    layer.gqa_interleaved_layout = shape["interleaved"]
+    layer.head_k_dim, layer.head_v_dim = shape["key"], shape["value"]
+    layer.norm = Values(activation="silu")
+    state = torch.float32 if shape["float32"] else torch.bfloat16
+    layer.get_state_dtype = lambda: (torch.bfloat16, state)
+    wanted = envs.VLLM_GDN_DECODE_KERNEL
+    if wanted != "cuda":
+        return [wanted, "asked for"]
+    reason = layer._fused_gdn_decode_unsupported_reason(Values(model_config=Values(dtype=torch.bfloat16)))
+    return ["triton", reason] if reason else ["cuda", ""]
+
+
+# State and cache.
+
+
+def state_blocks(mode: str, drafts: int, checkpoints: int) -> int:
+    """Full states that one request keeps."""
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    more = {"num_prefill_checkpoint_blocks": checkpoints} if checkpoints else {}
+    spec = MambaSpec(
+        block_size=1,
+        shapes=(),
+        dtypes=(),
+        page_size_padded=1,
+        mamba_cache_mode=mode,
+        num_speculative_blocks=drafts,
+        **more,
+    )
+    cache = Values(mamba_cache_mode=mode)
+    return int(spec.max_memory_usage_bytes(Values(cache_config=cache, model_config=Values(max_model_len=1))))
+
+
+def state_shapes(ranks: int, heads: dict[str, int], drafts: int) -> Any:
+    """The convolution's and the recurrent state's shape on one rank."""
+    from vllm.model_executor.layers.mamba.mamba_utils import MambaStateShapeCalculator
+
+    return MambaStateShapeCalculator.gated_delta_net_state_shape(
+        ranks, heads["keys"], heads["values"], heads["key"], heads["value"], heads["kernel"], drafts
+    )
+
+
+def prefix_caching_by_default() -> bool:
+    from vllm.config.model import ModelConfig
+
+    class Hybrid(ModelConfig):
+        attn_type = "hybrid"
+        pooler_config = None
+        runner_type = "generate"
+
+    return bool(object.__new__(Hybrid).is_prefix_caching_supported)
+
+
+def cache_mode(prefix_caching: bool) -> str:
+    """How the state is kept, by whether prefixes are."""
+    from vllm.model_executor.models.config import MambaModelConfig
+
+    cache = Values(
+        enable_prefix_caching=prefix_caching, mamba_cache_mode="none", mamba_block_size=None, block_size=16
+    )
+    model = Values(supports_mamba_prefix_caching=False, architecture="", max_model_len=1)
+    engine_config = Values(
+        model_config=model, cache_config=cache, scheduler_config=Values(enable_chunked_prefill=True)
+    )
+    MambaModelConfig.verify_and_update_config(engine_config)
+    return str(cache.mamba_cache_mode)
+
+
+def smallest_block(backend: str) -> int:
+    """Tokens of the smallest block that an attention backend takes."""
+    from vllm.utils.import_utils import resolve_obj_by_qualname
+
+    sizes = resolve_obj_by_qualname(backend).get_supported_kernel_block_sizes()
+    return min(getattr(size, "base", size) for size in sizes)

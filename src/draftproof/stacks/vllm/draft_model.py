@@ -10,23 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from draftproof.stacks.evaluation import (
-    Evaluator,
-    Given,
-    Instance,
-    Missing,
-    Named,
-    Outcome,
-    Settings,
-    pretrained_config,
-)
+from draftproof.stacks.evaluation import Evaluator, Instance, Named, Outcome, Settings
 from draftproof.stacks.evaluation.outcomes import Condition, LogMessage, RaisedError
 from draftproof.stacks.place import Place
 from draftproof.stacks.served_checkpoint import StoredTensor
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.vllm.class_location import ClassSite
+from draftproof.stacks.vllm.deep_calls import with_deep_calls
+from draftproof.stacks.vllm.default_configuration import vllm_config
+from draftproof.stacks.vllm.quantisation import Quantisation
 from draftproof.stacks.vllm.surroundings import DRIVER, surroundings, with_stand_ins
 
+FIND = Named("vllm/model_executor/layers/quantization/__init__.py", "get_quantization_config")
 CONFIGURE = Named("vllm/model_executor/model_loader/utils.py", "configure_quant_config")
 _BOUND = Settings(
     paths=1,
@@ -40,21 +35,6 @@ _BOUND = Settings(
 
 
 @dataclass(frozen=True)
-class Quantisation:
-    """The quantisation that vLLM recognises.
-
-    Attributes:
-        method: vLLM's name: "modelopt_fp4".
-        config_class: the class of its configuration.
-        section: what the class is made from.
-    """
-
-    method: str
-    config_class: Named
-    section: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
 class DraftSubject:
     """What is built.
 
@@ -64,6 +44,7 @@ class DraftSubject:
         config: the target's config.json.
         draft_config: the same after vLLM's override for the draft.
         quantisation: of the checkpoint; None for none.
+        capability: of the GPU, since some layers look at it while they are built.
     """
 
     draft: ClassSite
@@ -71,6 +52,7 @@ class DraftSubject:
     config: Mapping[str, Any]
     draft_config: Mapping[str, Any]
     quantisation: Quantisation | None
+    capability: tuple[int, int] = (10, 0)
 
 
 @dataclass(frozen=True)
@@ -143,7 +125,7 @@ class DraftBuilder:
 
     def __init__(self, tree: SourceTree, subject: DraftSubject) -> None:
         self._subject = subject
-        self._evaluator = Evaluator(with_stand_ins(tree), surroundings(_platform()), _BOUND)
+        self._evaluator = Evaluator(with_stand_ins(tree), surroundings(), _BOUND)
 
     def load(self, tensors: Sequence[StoredTensor]) -> DraftRun:
         """Build the model and load all tensors in one go."""
@@ -158,112 +140,18 @@ class DraftBuilder:
         quantisation = subject.quantisation
         stored = [(tensor.name, tensor.shape, tensor.dtype) for tensor in tensors]
         target = subject.target
-        outcomes = self._evaluator.call(
-            DRIVER,
-            function,
+        arguments = (
             stored,
             Named(subject.draft.file, subject.draft.name),
             None if target is None else Named(target.file, target.name),
-            None if quantisation is None else quantisation.config_class,
+            None if quantisation is None else quantisation.method,
             {} if quantisation is None else dict(quantisation.section),
+            FIND,
             CONFIGURE,
-            _vllm_config(subject),
+            vllm_config(subject.config, subject.draft_config, subject.quantisation),
+            subject.capability,
         )
-        return outcomes[0]
-
-
-def _platform() -> dict[str, Any]:
-    """An NVIDIA GPU of which no more is said."""
-    answers = {"is_cuda": True, "is_cuda_alike": True, "is_fp8_fnuz": False, "use_sync_weight_loader": False}
-    others = ("is_rocm", "is_xpu", "is_cpu", "is_tpu", "is_hpu", "is_out_of_tree", "is_neuron")
-    methods = {name: _constant(value) for name, value in answers.items()}
-    methods.update({name: _constant(False) for name in others})
-    platform = Given("current_platform", {}, methods=methods, missing=Missing.UNKNOWN)
-    return {"vllm.platforms.current_platform": platform}
-
-
-def _constant(value: object) -> Any:
-    return lambda *_arguments, **_keywords: value
-
-
-def _vllm_config(subject: DraftSubject) -> Given:
-    target = _model_config("model_config", subject.config, subject.quantisation)
-    draft = _model_config("draft_model_config", subject.draft_config, subject.quantisation)
-    speculative = Given(
-        "speculative_config",
-        {"draft_model_config": draft, "method": "mtp", "num_speculative_tokens": 1},
-        missing=Missing.NONE,
-    )
-    compilation = Given(
-        "compilation_config",
-        {
-            "static_forward_context": {},
-            "static_all_moe_layers": [],
-            "custom_ops": ["none"],
-            "fast_moe_cold_start": False,
-        },
-        missing=Missing.NONE,
-    )
-    parallel = {
-        "tensor_parallel_size": 1,
-        "pipeline_parallel_size": 1,
-        "data_parallel_size": 1,
-        "data_parallel_rank": 0,
-        "prefill_context_parallel_size": 1,
-        "decode_context_parallel_size": 1,
-        "enable_expert_parallel": False,
-        "use_sequence_parallel_moe": False,
-        "enable_eplb": False,
-        "enable_dbo": False,
-        "all2all_backend": "allgather_reducescatter",
-        "expert_placement_strategy": "linear",
-        "eplb_config": Given("eplb_config", {"num_redundant_experts": 0}, missing=Missing.NONE),
-    }
-    return Given(
-        "vllm_config",
-        {
-            "model_config": target,
-            "speculative_config": speculative,
-            "compilation_config": compilation,
-            "parallel_config": Given("parallel_config", parallel, missing=Missing.NONE),
-            "cache_config": Given(
-                "cache_config",
-                {"cache_dtype": "auto", "block_size": 16, "mamba_cache_mode": "none"},
-                missing=Missing.NONE,
-            ),
-            "scheduler_config": Given(
-                "scheduler_config",
-                {"max_num_batched_tokens": 8192, "max_num_seqs": 256},
-                missing=Missing.NONE,
-            ),
-            "kernel_config": Given(
-                "kernel_config", {"moe_backend": "auto", "linear_backend": "auto"}, missing=Missing.NONE
-            ),
-            "device_config": Given("device_config", {"device": "cuda", "device_type": "cuda"}),
-            "lora_config": None,
-            "quant_config": None,
-        },
-        missing=Missing.NONE,
-    )
-
-
-def _model_config(name: str, content: Mapping[str, Any], quantisation: Quantisation | None) -> Given:
-    config = pretrained_config(content, f"{name}.hf_config")
-    text = config.attributes.get("text_config")
-    return Given(
-        name,
-        {
-            "hf_config": config,
-            "hf_text_config": text if isinstance(text, Given) else config,
-            "dtype": Named("draftproof_stand_ins/torch_parts.py", "bfloat16"),
-            "quantization": None if quantisation is None else quantisation.method,
-            "multimodal_config": None,
-            "max_model_len": 32768,
-            "use_mla": False,
-            "is_moe": True,
-        },
-        missing=Missing.NONE,
-    )
+        return with_deep_calls(lambda: self._evaluator.call(DRIVER, function, *arguments))[0]
 
 
 def _described(outcome: Outcome) -> DraftRun:
