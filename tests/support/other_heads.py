@@ -1,111 +1,148 @@
-"""Heads of families that are not planned tensor by tensor: names and dtypes of public releases.
-
-Shapes are left empty: no rule of a stack asks for them.
-"""
+"""Heads of families that are not planned tensor by tensor: names, shapes and dtypes of public releases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from draftproof.stacks.served_checkpoint import StoredTensor
 
-_MLA = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj")
+Shape = tuple[int, ...]
+Head = dict[str, StoredTensor]
+Config = Mapping[str, Any]
+_BLOCK = 128
 
 
-def deepseek_head(layer: int, experts: int) -> dict[str, StoredTensor]:
+def deepseek_head(config: Config) -> Head:
     """DeepSeek-V3/R1: the layer after the trunk, its linears in block FP8."""
-    return _tensors(_plain(_layer(layer, _nextn())), _block_fp8(_layer(layer, [*_mla(), *_experts(experts)])))
+    return _tensors(_after_trunk(config), _specials(config), {**_latent(config), **_experts(config)}, _fp8)
 
 
-def glm_air_head(layer: int, experts: int) -> dict[str, StoredTensor]:
+def glm_air_head(config: Config) -> Head:
     """GLM-4.5-Air: grouped-query attention with biases, BF16."""
-    attention = [f"self_attn.{name}_proj" for name in "qkvo"]
-    biases = [f"self_attn.{name}_proj.bias" for name in "qkv"]
-    linears = [f"{module}.weight" for module in (*attention, *_experts(experts))]
-    return _tensors(_plain(_layer(layer, [*_nextn(latent=False), *biases, *linears])))
+    hidden, width = config["hidden_size"], config["head_dim"]
+    rows = {
+        "q": config["num_attention_heads"] * width,
+        "k": config["num_key_value_heads"] * width,
+        "v": config["num_key_value_heads"] * width,
+    }
+    plain = {**_specials(config), **{f"self_attn.{name}_proj.bias": (size,) for name, size in rows.items()}}
+    linears = {f"self_attn.{name}_proj": (size, hidden) for name, size in rows.items()}
+    linears["self_attn.o_proj"] = (hidden, rows["q"])
+    return _tensors(_after_trunk(config), plain, {**linears, **_experts(config)}, _bf16)
 
 
-def glm_sparse_head(layer: int, experts: int) -> dict[str, StoredTensor]:
+def glm_sparse_head(config: Config) -> Head:
     """GLM-5.1: latent attention with an indexer, BF16."""
-    indexer = ("wq_b.weight", "wk.weight", "weights_proj.weight", "k_norm.weight", "k_norm.bias")
-    linears = [f"{module}.weight" for module in (*_mla(), *_experts(experts))]
-    names = [*_nextn(), *linears, *(f"self_attn.indexer.{name}" for name in indexer)]
-    return _tensors(_plain(_layer(layer, names)))
+    hidden, width, heads = config["hidden_size"], config["index_head_dim"], config["index_n_heads"]
+    plain = {
+        **_specials(config),
+        "self_attn.indexer.k_norm.weight": (width,),
+        "self_attn.indexer.k_norm.bias": (width,),
+    }
+    indexer = {
+        "self_attn.indexer.wq_b": (heads * width, config["q_lora_rank"]),
+        "self_attn.indexer.wk": (width, hidden),
+        "self_attn.indexer.weights_proj": (heads, hidden),
+    }
+    return _tensors(_after_trunk(config), plain, {**_latent(config), **indexer, **_experts(config)}, _bf16)
 
 
-def mimo_v2_head(layers: int) -> dict[str, StoredTensor]:
+def mimo_v2_head(config: Config) -> Head:
     """MiMo-V2.6: dense layers with one fused query, key and value projection."""
-    plain = [f"{name}.weight" for name in ("enorm", "hnorm", "eh_proj", "final_layernorm")]
-    plain += ["input_layernorm.weight", "pre_mlp_layernorm.weight", "self_attn.attention_sink_bias"]
-    plain += ["self_attn.o_proj.weight"]
-    packed = ["self_attn.qkv_proj", *(f"mlp.{name}_proj" for name in ("gate", "up", "down"))]
-    prefixes = [f"model.mtp.layers.{index}." for index in range(layers)]
-    return _tensors(
-        _plain(prefix + name for prefix in prefixes for name in plain),
-        _block_fp8(prefix + name for prefix in prefixes for name in packed),
+    hidden, heads = config["hidden_size"], config["swa_num_attention_heads"]
+    key_value, width, value = (
+        config["swa_num_key_value_heads"],
+        config["swa_head_dim"],
+        config["swa_v_head_dim"],
     )
+    plain: dict[str, Shape] = {
+        f"{name}.weight": (hidden,)
+        for name in ("enorm", "hnorm", "final_layernorm", "input_layernorm", "pre_mlp_layernorm")
+    }
+    plain |= {
+        "eh_proj.weight": (hidden, 2 * hidden),
+        "self_attn.attention_sink_bias": (heads,),
+        "self_attn.o_proj.weight": (hidden, heads * value),
+    }
+    size = config["intermediate_size"]
+    packed = {
+        "self_attn.qkv_proj": (heads * width + key_value * (width + value), hidden),
+        "mlp.gate_proj": (size, hidden),
+        "mlp.up_proj": (size, hidden),
+        "mlp.down_proj": (hidden, size),
+    }
+    head: Head = {}
+    for layer in range(config["num_nextn_predict_layers"]):
+        head |= _tensors(f"model.mtp.layers.{layer}.", plain, packed, _fp8)
+    return head
 
 
-def deepseek_v4_head(experts: int) -> dict[str, StoredTensor]:
-    """DeepSeek-V4: `mtp.0.*` in the names of its own reference code."""
-    plain = ("enorm.weight", "hnorm.weight", "norm.weight", "attn_norm.weight", "ffn_norm.weight")
-    hyper = tuple(f"hc_{part}_{leaf}" for part in ("head", "attn", "ffn") for leaf in ("fn", "base", "scale"))
-    attention = ("wq_a", "wq_b", "wkv", "wo_a", "wo_b")
-    packed = [*(f"attn.{name}" for name in attention), "e_proj", "h_proj"]
-    packed += [f"ffn.experts.{e}.w{number}" for e in range(experts) for number in (1, 2, 3)]
-    packed += [f"ffn.shared_experts.w{number}" for number in (1, 2, 3)]
-    return _tensors(
-        _plain(f"mtp.0.{name}" for name in (*plain, *hyper, "attn.attn_sink", "ffn.gate.weight")),
-        (("F8_E4M3", f"mtp.0.{name}.weight") for name in packed),
-        (("F32", f"mtp.0.{name}.scale") for name in packed),
-    )
+def _after_trunk(config: Config) -> str:
+    return f"model.layers.{config['num_hidden_layers']}."
 
 
-def flash_next_head(experts: int) -> dict[str, StoredTensor]:
-    """Qwen3.8-Flash-Next: two projections instead of mtp.fc, no mtp.norm; partly known."""
-    special = ("fc_embedding", "fc_hidden", "pre_fc_norm_embedding", "pre_fc_norm_hidden")
-    block = [f"self_attn.{name}" for name in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")]
-    block += ["input_layernorm", "post_attention_layernorm", "mlp.gate", "mlp.shared_expert_gate"]
-    block += [f"mlp.shared_expert.{name}_proj" for name in ("gate", "up", "down")]
-    block += [f"mlp.experts.{e}.{name}_proj" for e in range(experts) for name in ("gate", "up", "down")]
-    names = [*(f"mtp.{name}" for name in special), *(f"mtp.layers.0.{name}" for name in block)]
-    return _tensors(_plain(f"{name}.weight" for name in names))
+def _specials(config: Config) -> dict[str, Shape]:
+    """What a layer of the DeepSeek kind has beside its linears."""
+    hidden, table = config["hidden_size"], (config["vocab_size"], config["hidden_size"])
+    norms = ["enorm", "hnorm", "shared_head.norm", "input_layernorm", "post_attention_layernorm"]
+    shapes: dict[str, Shape] = {f"{name}.weight": (hidden,) for name in norms}
+    shapes |= {
+        "embed_tokens.weight": table,
+        "shared_head.head.weight": table,
+        "eh_proj.weight": (hidden, 2 * hidden),
+        "mlp.gate.weight": (config["n_routed_experts"], hidden),
+        "mlp.gate.e_score_correction_bias": (config["n_routed_experts"],),
+    }
+    if "q_lora_rank" in config:
+        shapes["self_attn.q_a_layernorm.weight"] = (config["q_lora_rank"],)
+        shapes["self_attn.kv_a_layernorm.weight"] = (config["kv_lora_rank"],)
+    return shapes
 
 
-def _nextn(latent: bool = True) -> list[str]:
-    names = ["embed_tokens", "enorm", "hnorm", "eh_proj", "shared_head.norm", "shared_head.head"]
-    names += ["input_layernorm", "post_attention_layernorm", "mlp.gate"]
-    if latent:
-        names += ["self_attn.q_a_layernorm", "self_attn.kv_a_layernorm"]
-    return [*(f"{name}.weight" for name in names), "mlp.gate.e_score_correction_bias"]
+def _latent(config: Config) -> dict[str, Shape]:
+    hidden, heads = config["hidden_size"], config["num_attention_heads"]
+    query, latent = config["q_lora_rank"], config["kv_lora_rank"]
+    plain, rotary, value = config["qk_nope_head_dim"], config["qk_rope_head_dim"], config["v_head_dim"]
+    return {
+        "self_attn.q_a_proj": (query, hidden),
+        "self_attn.q_b_proj": (heads * (plain + rotary), query),
+        "self_attn.kv_a_proj_with_mqa": (latent + rotary, hidden),
+        "self_attn.kv_b_proj": (heads * (plain + value), latent),
+        "self_attn.o_proj": (hidden, heads * value),
+    }
 
 
-def _mla() -> list[str]:
-    return [f"self_attn.{name}" for name in _MLA]
+def _experts(config: Config) -> dict[str, Shape]:
+    hidden, size = config["hidden_size"], config["moe_intermediate_size"]
+    owners = {f"mlp.experts.{expert}": size for expert in range(config["n_routed_experts"])}
+    owners["mlp.shared_experts"] = size * config["n_shared_experts"]
+    shapes: dict[str, Shape] = {}
+    for owner, width in owners.items():
+        shapes[f"{owner}.gate_proj"] = (width, hidden)
+        shapes[f"{owner}.up_proj"] = (width, hidden)
+        shapes[f"{owner}.down_proj"] = (hidden, width)
+    return shapes
 
 
-def _experts(count: int) -> list[str]:
-    owners = [*(f"mlp.experts.{expert}" for expert in range(count)), "mlp.shared_experts"]
-    return [f"{owner}.{name}_proj" for owner in owners for name in ("gate", "up", "down")]
+Storing = Callable[[str, Shape], Iterator[StoredTensor]]
 
 
-def _layer(number: int, names: list[str]) -> list[str]:
-    return [f"model.layers.{number}.{name}" for name in names]
+def _bf16(module: str, shape: Shape) -> Iterator[StoredTensor]:
+    yield StoredTensor(f"{module}.weight", shape, "BF16")
 
 
-_Dtyped = Iterator[tuple[str, str]]
+def _fp8(module: str, shape: Shape) -> Iterator[StoredTensor]:
+    blocks = tuple(-(-side // _BLOCK) for side in shape)
+    yield StoredTensor(f"{module}.weight", shape, "F8_E4M3")
+    yield StoredTensor(f"{module}.weight_scale_inv", blocks, "F32")
 
 
-def _plain(names: Iterator[str] | list[str]) -> _Dtyped:
-    return (("F32" if name.endswith("correction_bias") else "BF16", name) for name in names)
-
-
-def _block_fp8(modules: Iterator[str] | list[str]) -> _Dtyped:
-    for module in modules:
-        yield "F8_E4M3", f"{module}.weight"
-        yield "F32", f"{module}.weight_scale_inv"
-
-
-def _tensors(*parts: _Dtyped) -> dict[str, StoredTensor]:
-    pairs = sorted((name, dtype) for part in parts for dtype, name in part)
-    return {name: StoredTensor(name, (), dtype) for name, dtype in pairs}
+def _tensors(prefix: str, plain: Mapping[str, Shape], linears: Mapping[str, Shape], storing: Storing) -> Head:
+    tensors = [
+        StoredTensor(prefix + name, shape, "F32" if name.endswith("correction_bias") else "BF16")
+        for name, shape in plain.items()
+    ]
+    for module, shape in linears.items():
+        tensors += storing(prefix + module, shape)
+    return {tensor.name: tensor for tensor in sorted(tensors, key=lambda tensor: tensor.name)}

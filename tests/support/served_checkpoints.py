@@ -18,16 +18,17 @@ from draftproof.architecture.tensor_plan import ExpertLayouts, ModelPart, Planne
 from draftproof.checkpoint.precision import Precision
 from draftproof.errors import ConfigError, UnknownArchitecture
 from draftproof.links.served import declared_storage, promised_tensors
-from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from tests.support.other_heads import (
+    Config,
+    Head,
     deepseek_head,
-    deepseek_v4_head,
-    flash_next_head,
     glm_air_head,
     glm_sparse_head,
     mimo_v2_head,
 )
 from tests.support.public_configs import config_files, public_config, public_config_names
+from tests.support.release_completions import completed
 
 PER_EXPERT = ExpertLayouts(ExpertLayout.PER_EXPERT, ExpertLayout.PER_EXPERT)
 FUSED = ExpertLayouts(ExpertLayout.FUSED, ExpertLayout.FUSED)
@@ -47,14 +48,13 @@ _LAYOUTS = {
     "Qwen_Qwen3.5-122B-A10B": FUSED_TRUNK,
     "Qwen_Qwen3.5-397B-A17B": FUSED_TRUNK,
 }
-_OTHER_HEADS: Mapping[str, Callable[[], dict[str, StoredTensor]]] = {
-    "deepseek-ai_DeepSeek-R1": lambda: deepseek_head(61, 256),
-    "deepseek-ai_DeepSeek-V4-Flash-0731": lambda: deepseek_v4_head(256),
-    "zai-org_GLM-4.5-Air": lambda: glm_air_head(46, 128),
-    "zai-org_GLM-5.1": lambda: glm_sparse_head(78, 256),
-    "XiaomiMiMo_MiMo-V2.6-Flash-RL": lambda: mimo_v2_head(3),
-    "Qwen_Qwen3.8-Flash-Next": lambda: flash_next_head(512),
+_OTHER_HEADS: Mapping[str, Callable[[Config], Head]] = {
+    "deepseek-ai_DeepSeek-R1": deepseek_head,
+    "zai-org_GLM-4.5-Air": glm_air_head,
+    "zai-org_GLM-5.1": glm_sparse_head,
+    "XiaomiMiMo_MiMo-V2.6-Flash-RL": mimo_v2_head,
 }
+"""The heads of the others (DeepSeek-V4, Flash-Next, MiniMax) are not known tensor by tensor, and left empty."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def served_release(name: str) -> ServedCheckpoint:
 
     head, trunk = promised_tensors(spec, storage_of, _LAYOUTS.get(name, PER_EXPERT))
     if name in _OTHER_HEADS:
-        head = _OTHER_HEADS[name]()
+        head = _OTHER_HEADS[name](release.config)
     return ServedCheckpoint(
         name=name.replace("_", "/", 1),
         config=release.config,
@@ -123,10 +123,7 @@ def with_config(checkpoint: ServedCheckpoint, **fields: Any) -> ServedCheckpoint
 
 def _release(name: str) -> Release:
     base = ONLY_QUANT_CONFIG.get(name)
-    config = public_config(base or name)
-    if name.startswith("amd_"):
-        # The file notes in words what it does not list.
-        config["quantization_config"].pop("_note", None)
+    config = completed(name, public_config(base or name))
     quant = f"{name}.hf_quant_config"
     own = public_config(quant) if base or name == "nvidia_Qwen3.5-397B-A17B-NVFP4" else None
     return Release(name, config, own)

@@ -32,6 +32,22 @@ def argument_defaults(tree: SourceTree) -> dict[str, Default]:
     return defaults
 
 
+def argument_groups(tree: SourceTree) -> tuple[str, ...]:
+    """The names under which later versions group their arguments: "moe", "kernel"."""
+    groups = []
+    for file in (file for folder in _FOLDERS for file in tree.files(folder)):
+        try:
+            module = tree.syntax(file)
+        except SourceError:
+            continue
+        for node in ast.walk(module):
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+                is_path = any(isinstance(name, ast.Name) and name.id == "_NS_PATH" for name in node.targets)
+                if is_path and "." in str(node.value.value):
+                    groups.append(str(node.value.value).rpartition(".")[2])
+    return tuple(groups)
+
+
 def _note(defaults: dict[str, Default], name: str, value: ast.expr | None) -> None:
     if isinstance(value, ast.Constant) and isinstance(value.value, str | int | float | bool | None):
         defaults.setdefault(name, value.value)

@@ -66,6 +66,7 @@ class HeadSubject:
         hf_quant_config: content of hf_quant_config.json, where config.json has no section; else None.
         capability: compute capability times ten.
         defaults: server arguments by name.
+        groups: names under which they are grouped.
         quantization: value of `--quantization`; None without it.
     """
 
@@ -74,6 +75,7 @@ class HeadSubject:
     hf_quant_config: Mapping[str, Any] | None
     capability: int
     defaults: Mapping[str, Default]
+    groups: tuple[str, ...] = ()
     quantization: str | None = None
 
     @property
@@ -84,7 +86,7 @@ class HeadSubject:
             Named(LOADER, "_get_quantization_config"),
             Named(LOADER, "_initialize_model"),
             _METHODS,
-            (self.capability, dict(self.defaults), self.quantization),
+            (self.capability, dict(self.defaults), self.quantization, list(self.groups)),
             dict(self.hf_quant_config) if self.hf_quant_config is not None else None,
             *self.config,
         )

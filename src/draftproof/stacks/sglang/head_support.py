@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from draftproof.errors import SourceError
@@ -13,7 +14,7 @@ from draftproof.stacks.evaluation.evaluator import Evaluator
 from draftproof.stacks.evaluation.settings import Settings
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
-from draftproof.stacks.sglang.argument_defaults import argument_defaults
+from draftproof.stacks.sglang.argument_defaults import argument_defaults, argument_groups
 from draftproof.stacks.sglang.built_precision import head_summary
 from draftproof.stacks.sglang.defects import code_defects
 from draftproof.stacks.sglang.draft_config import config_subject, draft_architecture
@@ -45,8 +46,8 @@ class _Loading:
 
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about SGLang and this checkpoint."""
-    evaluator = Evaluator(with_stand_ins(tree), surroundings(), _SETTINGS)
-    target = registration(tree, checkpoint.architecture)
+    evaluator = _evaluator(tree)
+    target = _target(tree, checkpoint)
     mapped = _mapped(tree, evaluator, checkpoint)
     draft = _draft_registration(tree, mapped)
     implemented: Reading[str] = not_understood(draft.sentence)
@@ -68,6 +69,18 @@ def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situ
     )
 
 
+@lru_cache(maxsize=4)
+def _evaluator(tree: SourceTree) -> Evaluator:
+    """One for all checkpoints that are asked about: what it has read and compiled is kept."""
+    return Evaluator(with_stand_ins(tree), surroundings(), _SETTINGS)
+
+
+def _target(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Registration]:
+    if not checkpoint.architecture:
+        return not_understood("looked for architectures in config.json; it names none")
+    return registration(tree, checkpoint.architecture)
+
+
 def _mapped(tree: SourceTree, evaluator: Evaluator, checkpoint: ServedCheckpoint) -> Reading[str]:
     architecture = checkpoint.architecture
     if not architecture:
@@ -77,7 +90,7 @@ def _mapped(tree: SourceTree, evaluator: Evaluator, checkpoint: ServedCheckpoint
 
 def _draft_registration(tree: SourceTree, mapped: Reading[str]) -> Reading[Registration]:
     if mapped.value is None:
-        return not_understood(f"no draft architecture is known: {mapped.sentence}")
+        return not_understood("no draft architecture is known")
     return registration(tree, mapped.value)
 
 
@@ -107,6 +120,7 @@ def _load(
         hf_quant_config=_only_quant_config(checkpoint),
         capability=situation.gpu.capability if situation.gpu is not None else _ASSUMED_CAPABILITY,
         defaults=argument_defaults(tree),
+        groups=argument_groups(tree),
     )
     loaded = load_head(evaluator, subject, few.tensors)
     if loaded.value is None:
@@ -118,6 +132,8 @@ def _load(
     if loader is None:
         return _not_loaded(f"{head.name} and its bases have no load_weights")
     whole = LoadedCheckpoint(checkpoint, few, loaded.value, loader, head.place)
+    if not checkpoint.head:
+        return _without_head(loaded.value, head)
     unwritten = unwritten_parameters(whole)
     every = f"every one of {len(loaded.value.parameters)} parameters is written or shared"
     precision = head_summary(loaded.value.parameters)
@@ -125,6 +141,16 @@ def _load(
         found(precision, f"the head is built in {precision}", head.place),
         found(tensor_landings(whole), loaded.sentence, loader.place),
         found(unwritten, every if not unwritten else f"{len(unwritten)} are not written", loader.place),
+    )
+
+
+def _without_head(loaded: LoadedHead, head: ClassSource) -> _Loading:
+    precision = head_summary(loaded.parameters)
+    nothing = "the checkpoint has no tensor of a head to follow"
+    return _Loading(
+        found(precision, f"the head is built in {precision}", head.place),
+        found((), nothing, head.place),
+        not_understood(nothing, head.place),
     )
 
 

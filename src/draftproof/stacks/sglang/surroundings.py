@@ -18,6 +18,7 @@ CUDA = "13.0"
 """Every version so far has its newest gate at 12.9 or 13.0; which kernels run is another link's question."""
 
 DRIVER = "draftproof_stand_ins/sglang_driver.py"
+COMPRESSED = "draftproof_stand_ins/compressed_tensors_parts.py"
 
 _CONTEXT = "sglang.srt.runtime_context"
 _COMMON = "sglang.srt.utils.common"
@@ -88,6 +89,11 @@ _GPU = {
     f"{_COMMON}.get_device_sm": "capability_number",
     "torch.cuda.get_device_capability": "capability",
     "torch.cuda.is_available": "true",
+    "torch.finfo": "limits",
+    "torch.iinfo": "limits",
+    "sgl_kernel.scalar_type.scalar_types": "SCALAR_TYPES",
+    "torch.compile": "decorator",
+    "torch.distributed.is_initialized": "false",
     "torch.mps.is_available": "false",
     "torch.xpu.is_available": "false",
     "torch.cuda.Stream": "nothing",
@@ -100,6 +106,7 @@ _GPU = {
 _ENVIRONMENT = {
     "inspect.getattr_static": "attribute",
     "inspect.isclass": "is_class",
+    "contextlib.suppress": "Suppressed",
     "msgspec.Struct": "Struct",
     "msgspec.field": "field",
     f"{_CONTEXT}.get_stream": "nothing",
@@ -107,7 +114,17 @@ _ENVIRONMENT = {
     "sglang.srt.environ.EnvField.__set_name__": "named",
 }
 
+_COMPRESSED_TENSORS = {
+    f"compressed_tensors{part}.{name}": name
+    for part in ("", ".quantization", ".config", ".config.base")
+    for name in (
+        *("QuantizationType", "QuantizationStrategy", "ActivationOrdering", "CompressionFormat"),
+        *("SparsityStructure", "QuantizationArgs", "SparsityCompressionConfig"),
+    )
+}
+
 _OTHER_LAYERS = {
+    "sglang.srt.layers.moe.moe_runner.runner.MoeRunner": "Runner",
     "sglang.srt.layers.radix_attention.RadixAttention": "WithoutParameters",
     "sglang.srt.layers.radix_linear_attention.RadixLinearAttention": "WithoutParameters",
     "sglang.srt.layers.logits_processor.LogitsProcessor": "WithoutParameters",
@@ -134,6 +151,9 @@ def surroundings() -> dict[str, Any]:
     """Dotted names and what takes their place."""
     made: dict[str, Any] = dict(torch_substitutes())
     made["torch.version.cuda"] = CUDA
+    made["torch.version.hip"] = None
+    made["transformers.models.auto.CONFIG_MAPPING"] = {}
+    made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
     for table in (_PROCESS, _GPU, _ENVIRONMENT, _OTHER_LAYERS, _WHOLE_MODEL):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
     return made
@@ -147,6 +167,10 @@ def installed(question: str, place: Place) -> bool | None:
     """Answers for the evaluator: what belongs to NVIDIA GPUs is there, what belongs to others is not."""
     if question.startswith("import "):
         return not question.removeprefix("import ").startswith(_OTHER_PLATFORMS)
+    if "find_spec(" in question or question.endswith(".exists)()"):
+        return not question.endswith(" is None")
+    if "torch.ops." in question and question.endswith(" is None"):
+        return False
     if question.startswith(("hasattr(torch", "torch.")):
         if any(f"'{device}'" in question or f"torch.{device}." in question for device in _OTHER_DEVICES):
             return False
@@ -159,5 +183,7 @@ def installed(question: str, place: Place) -> bool | None:
 def with_stand_ins(tree: SourceTree) -> SourceTree:
     """SGLang's tree with the files that `surroundings` names."""
     folder = importlib.resources.files("draftproof.stacks.stand_ins")
-    texts = {path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER)}
+    texts = {
+        path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER, COMPRESSED)
+    }
     return OverlaidTree(tree, {**texts, "draftproof_stand_ins/__init__.py": ""})

@@ -56,8 +56,8 @@ HEAD_CLASS: list[Any] = []
 DEFAULTS: dict[str, Any] = {}
 """Server arguments by name, as declared."""
 
-GROUPS = ("moe", "attention", "features", "quant", "kernels", "mamba", "eplb", "cuda_graph", "comm")
-"""Names under which server arguments are grouped; others are arguments."""
+GROUPS: list[str] = ["capture", "dp", "sp"]
+"""Names under which server arguments and flags are grouped; others are arguments."""
 
 CAPABILITY = [100]
 """Compute capability times ten."""
@@ -73,6 +73,12 @@ class PretrainedConfig:
         for name, value in values.items():
             setattr(self, name, value)
 
+    def __contains__(self, name: str) -> bool:
+        return name in vars(self)
+
+    def __iter__(self) -> Any:
+        return iter(list(vars(self)))
+
     def to_dict(self) -> Any:
         return dict(vars(self))
 
@@ -81,7 +87,18 @@ class PretrainedConfig:
 
 
 class PlainConfig(PretrainedConfig):
-    """A config whose class is in transformers, or nowhere."""
+    """A config whose class is in transformers, or nowhere; with what most of those classes begin with."""
+
+    hidden_act = "silu"
+    rms_norm_eps = 1e-6
+    layernorm_epsilon = 1e-6
+    rope_scaling = None
+    rope_theta = 10000.0
+    attention_bias = False
+    attention_dropout = 0.0
+    tie_word_embeddings = False
+    max_position_embeddings = 32768
+    quantization_config = None
 
     def __init__(self, **values: Any) -> None:
         super().__init__(**values)
@@ -133,6 +150,22 @@ class Struct:
         dataclass(cls)
 
 
+class Nothing:
+    """An attribute of which nothing is asked but that it is there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+    def __call__(self, *args: Any, **keywords: Any) -> None:
+        return None
+
+    def __bool__(self) -> bool:
+        return False
+
+
+NOTHING = Nothing()
+
+
 class Fact:
     """A truth, asked for as an attribute or as a method."""
 
@@ -153,6 +186,10 @@ class Platform:
         if name.startswith("is_sm"):
             digits = name[5:].partition("_")[0]
             return Fact(digits.isdigit() and CAPABILITY[0] == int(digits))
+        if name.startswith("is_blackwell"):
+            return Fact(CAPABILITY[0] >= 100)
+        if name.startswith("is_hopper"):
+            return Fact(CAPABILITY[0] == 90)
         if name.startswith(("is_", "supports_")):
             return Fact(name in ("is_cuda", "is_cuda_alike", "is_nvidia"))
         return nothing
@@ -175,11 +212,75 @@ class Group:
 class WithoutParameters(Module):
     """A layer that no tensor of a head belongs to: attention without cache scales, rotary embedding."""
 
+    rotary_dim = 64
+    head_size = 64
+
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__()
 
     def __getattr__(self, name: str) -> Any:
-        return nothing
+        return NOTHING
+
+
+class Suppressed:
+    """contextlib.suppress."""
+
+    def __init__(self, *kinds: Any) -> None:
+        self.kinds = kinds
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return error is not None and isinstance(error, self.kinds)
+
+
+class Limits:
+    """Limits of a dtype."""
+
+    min = -1.0
+    max = 1.0
+    eps = 1.0
+    tiny = 1.0
+    bits = 16
+
+
+class ScalarType:
+    """A format of a packed weight."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.size_bits = 8 if "8" in name else 4
+
+
+class ScalarTypes:
+    """The formats by name."""
+
+    uint4 = ScalarType("uint4")
+    uint8 = ScalarType("uint8")
+    uint3b4 = ScalarType("uint3b4")
+    uint4b8 = ScalarType("uint4b8")
+    uint8b128 = ScalarType("uint8b128")
+    int4 = ScalarType("int4")
+    int8 = ScalarType("int8")
+    float8_e4m3fn = ScalarType("float8_e4m3fn")
+    float8_e8m0fnu = ScalarType("float8_e8m0fnu")
+    float4_e2m1f = ScalarType("float4_e2m1f")
+    float16 = ScalarType("float16")
+    bfloat16 = ScalarType("bfloat16")
+
+
+SCALAR_TYPES = ScalarTypes()
+
+
+class Runner:
+    """What runs experts; which kernel, is another link's question."""
+
+    def __init__(self, runner_backend: Any = None, *args: Any, **keywords: Any) -> None:
+        self.runner_backend = runner_backend
+
+    def __getattr__(self, name: str) -> Any:
+        return NOTHING
 
 
 class NoStages:
@@ -218,6 +319,11 @@ def capability(*args: Any, **keywords: Any) -> Any:
 def capability_number(*args: Any) -> int:
     """Its compute capability times ten."""
     return CAPABILITY[0]
+
+
+def limits(*args: Any) -> Limits:
+    """torch.finfo and torch.iinfo; nobody looks at the numbers."""
+    return Limits()
 
 
 def group(*args: Any) -> Group:
@@ -262,6 +368,11 @@ def is_class(value: Any) -> bool:
 def named(variable: Any, owner: Any, name: str) -> None:
     """What a class tells its environment variables."""
     variable.name = name
+
+
+def decorator(*args: Any, **keywords: Any) -> Any:
+    """A decorator that leaves a function as it is, with and without arguments of its own."""
+    return args[0] if args else unchanged
 
 
 def unchanged(first: Any, *args: Any, **keywords: Any) -> Any:
@@ -330,17 +441,22 @@ def build(
         get_quantization_config: the stack's function that makes the quantisation of a model config.
         initialize_model: the stack's function that makes the model.
         methods: the stack's table of quantisation classes.
-        situation: compute capability times ten, the server arguments' defaults, and `--quantization` or None.
+        situation: compute capability times ten, the server arguments' defaults, `--quantization` or None,
+            and the names of groups of arguments.
         other: hf_quant_config.json; None when config.json has a section of its own.
         subject: arguments of `draft_config`.
     """
     HEAD_CLASS.append(head_class)
     CAPABILITY[0] = situation[0]
     DEFAULTS.update(situation[1])
+    GROUPS.extend(situation[3])
     model_config = draft_config(*subject)
     model_config.quantization = situation[2]
-    if other is not None:
-        found = model_config._parse_modelopt_quant_config(other)
+    hf_config = model_config.hf_config
+    names = ("quantization_config", "compression_config")
+    if all(getattr(hf_config, name, None) is None for name in names):
+        # SGLang looks for hf_quant_config.json beside the config then.
+        found = model_config._parse_modelopt_quant_config(other) if other is not None else None
         model_config._parse_quant_hf_config = lambda: found
     model_config._find_quant_modelslim_config = nothing
     model_config._verify_quantization()
