@@ -15,15 +15,16 @@ from draftproof.cli.stack_chain import (
     LinkJob,
     StackAudit,
     audit_of,
+    backend_links,
+    code_link,
     deployment_of,
-    launch_links,
     side_by_side,
 )
 from draftproof.errors import UsageError
 from draftproof.evidence import ChainReport
 from draftproof.evidence.plan_report import PlanReport
-from draftproof.links.code import check_code
 from draftproof.links.config import check_config
+from draftproof.links.launch import launch_report
 from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.stacks.find.find import StackFinder
@@ -75,8 +76,9 @@ def make_plan(argument: str, request: StackRequest, situation: Situation) -> Mad
         jobs: list[LinkJob] = [
             lambda: (check_config(checkpoint),),
             lambda: (check_weights(checkpoint, None, progress),),
-            lambda: (check_code(audit.checkpoint, stack, audit.rules, situation, progress),),
-            lambda: launch_links(audit, launch, progress, start),
+            lambda: (code_link(audit, progress),),
+            lambda: (launch_report(stack.tree.root, launch, start),),
+            lambda: backend_links(audit, launch, progress),
         ]
         links = [report for reports in side_by_side(jobs) for report in reports]
     subject = replace(subject_of(checkpoint), deployment=deployment_of(stack, situation))

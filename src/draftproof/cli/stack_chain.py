@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.location import HubLocation
-from draftproof.evidence import Deployment, LinkReport
+from draftproof.errors import DraftproofError
+from draftproof.evidence import Deployment, EvidenceItem, Link, LinkReport, Verdict
 from draftproof.links.backend import check_backend
 from draftproof.links.backend_subject import StackKernels
 from draftproof.links.code import check_code
@@ -77,29 +80,76 @@ def stack_jobs(audit: StackAudit, progress: Progress) -> tuple[LinkJob, ...]:
     """
 
     def code() -> tuple[LinkReport, ...]:
-        return (check_code(audit.checkpoint, audit.stack, audit.rules, audit.situation, progress),)
+        return (code_link(audit, progress),)
 
     def launch_and_backend() -> tuple[LinkReport, ...]:
         start = perf_counter()
         step = f"launch of {audit.stack.label}"
         progress.advance(step, 0, 1)
-        launch = audit.launch()
-        progress.advance(step, 1, 1)
-        return launch_links(audit, launch, progress, start)
+        try:
+            launch = audit.launch()
+        except DraftproofError:
+            raise
+        except Exception as error:  # noqa: BLE001 - see `_not_carried_out`
+            return (_not_carried_out(Link.LAUNCH, error, start), *backend_links(audit, None, progress))
+        finally:
+            progress.advance(step, 1, 1)
+        report = launch_report(audit.stack.tree.root, launch, start)
+        return (report, *backend_links(audit, launch, progress))
 
     return code, launch_and_backend
 
 
-def launch_links(
-    audit: StackAudit, launch: JudgedLaunch, progress: Progress, start: float
+def code_link(audit: StackAudit, progress: Progress) -> LinkReport:
+    """Link 3."""
+    start = perf_counter()
+    try:
+        return check_code(audit.checkpoint, audit.stack, audit.rules, audit.situation, progress)
+    except DraftproofError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_not_carried_out`
+        return _not_carried_out(Link.CODE, error, start)
+
+
+def backend_links(
+    audit: StackAudit, launch: JudgedLaunch | None, progress: Progress
 ) -> tuple[LinkReport, ...]:
-    """Link 4 of a command that was judged since `start`, and link 5 when a GPU is known."""
-    report = launch_report(audit.stack.tree.root, launch, start)
+    """Link 5 of a judged command, when a GPU is known; of none when there is no judgement to rest on."""
     if audit.situation.gpu is None:
-        return (report,)
-    facts = audit.rules.backends(audit.stack, audit.checkpoint, audit.situation, launch.judgement)
-    kernels = StackKernels(audit.stack, facts, launch.judgement.resolved)
-    return report, check_backend(audit.checkpoint, audit.situation, kernels, progress)
+        return ()
+    if launch is None:
+        return (check_backend(audit.checkpoint, audit.situation, None, progress),)
+    start = perf_counter()
+    try:
+        facts = audit.rules.backends(audit.stack, audit.checkpoint, audit.situation, launch.judgement)
+        kernels = StackKernels(audit.stack, facts, launch.judgement.resolved)
+        return (check_backend(audit.checkpoint, audit.situation, kernels, progress),)
+    except DraftproofError:
+        raise
+    except Exception as error:  # noqa: BLE001 - see `_not_carried_out`
+        return (_not_carried_out(Link.BACKEND, error, start),)
+
+
+def _not_carried_out(link: Link, error: Exception, start: float) -> LinkReport:
+    """A link whose rules failed on a source that nobody has seen: open, and the other links stand.
+
+    This is the boundary between rules and foreign sources. It is a defect of draftproof, and is called one.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "draftproof" in frame.filename]
+    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    reason = (
+        f"draftproof's rules failed on this source{place}: {type(error).__name__}: {error}. "
+        "This is a defect in draftproof; please report it"
+    )
+    item = EvidenceItem(
+        check="rules-carried-out",
+        claim="The rules of this link can be carried out on this source.",
+        verdict=Verdict.UNKNOWN,
+        expected="an answer to every question",
+        observed="none",
+        reason=reason,
+    )
+    return LinkReport(link, (item,), perf_counter() - start)
 
 
 def deployment_of(stack: Stack | None, situation: Situation) -> Deployment | None:

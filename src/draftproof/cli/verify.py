@@ -44,7 +44,7 @@ from draftproof.cli.stack_options import (
 )
 from draftproof.evidence import ChainReport, ComparisonReport, LinkReport
 from draftproof.evidence.comparison_terminal import print_comparison
-from draftproof.evidence.terminal import print_chain
+from draftproof.evidence.terminal import Detail, print_chain
 from draftproof.hardware.gpu_choice import GpuOptions
 from draftproof.links.backend import check_backend
 from draftproof.links.config import check_config
@@ -84,6 +84,9 @@ def verify(
             "--report", metavar="FILE", help="Also write the report; .html, .json or .md by its name."
         ),
     ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Print every note, place and command, not the short form.")
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Read every value, not the head and a sample of the rest.")
     ] = False,
@@ -119,7 +122,7 @@ def verify(
     elif isinstance(report, ComparisonReport):
         print_comparison(report_console(), report)
     else:
-        print_chain(report_console(), report)
+        print_chain(report_console(), report, Detail.FULL if details else Detail.SHORT)
     return report.exit_code
 
 

@@ -3,7 +3,15 @@
 from draftproof.evidence.chain import ChainReport, Deployment, LinkReport, Subject
 from draftproof.evidence.chain_links import Link, LinkDefinition
 from draftproof.evidence.comparison import Agreement, Cell, ComparisonReport, ComparisonRow
-from draftproof.evidence.item import EvidenceItem, Location, Note, Severity, information, warning
+from draftproof.evidence.item import (
+    EvidenceItem,
+    EvidenceTable,
+    Location,
+    Note,
+    Severity,
+    information,
+    warning,
+)
 from draftproof.evidence.verdict import Verdict, combine
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "ComparisonRow",
     "Deployment",
     "EvidenceItem",
+    "EvidenceTable",
     "Link",
     "LinkDefinition",
     "LinkReport",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from draftproof.evidence.printable import make_printable
+from draftproof.evidence.printable import make_printable, printable
 from draftproof.evidence.verdict import Verdict
 
 
@@ -74,6 +74,30 @@ def warning(text: str, *where: Location, command: str = "") -> Note:
 
 
 @dataclass(frozen=True)
+class EvidenceTable:
+    """Figures that belong together, for people who read rows and columns.
+
+    Attributes:
+        title: what the figures are.
+        head: names of the columns.
+        rows: cells as text, as many in each row as there are names.
+
+    Raises:
+        ValueError: a row of another length.
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.head) for row in self.rows):
+            raise ValueError(f"{self.title}: every row needs {len(self.head)} cells")
+        make_printable(self, "title", "head")
+        object.__setattr__(self, "rows", tuple(tuple(map(printable, row)) for row in self.rows))
+
+
+@dataclass(frozen=True)
 class EvidenceItem:
     """A claim, what would be seen if it held, what was seen, and how anyone can see it.
 
@@ -87,6 +111,7 @@ class EvidenceItem:
         command: a shell command that shows the observation; empty when nothing can be run.
         reason: why the claim is UNKNOWN; required then, empty otherwise.
         notes: findings that do not decide the claim.
+        tables: figures behind what was observed.
 
     Raises:
         ValueError: an UNKNOWN claim without a reason, or a reason beside another verdict.
@@ -101,6 +126,7 @@ class EvidenceItem:
     command: str = ""
     reason: str = ""
     notes: tuple[Note, ...] = ()
+    tables: tuple[EvidenceTable, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.verdict is Verdict.UNKNOWN) != bool(self.reason):

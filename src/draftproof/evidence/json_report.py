@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from draftproof.evidence.chain import ChainReport, LinkReport
-from draftproof.evidence.item import EvidenceItem
+from draftproof.evidence.item import EvidenceItem, EvidenceTable
 from draftproof.evidence.report_models import (
     SCHEMA_VERSION,
     LocationModel,
@@ -16,6 +16,19 @@ from draftproof.evidence.report_models import (
     places,
     render_json,
 )
+
+
+class TableModel(ReportModel):
+    """Figures in rows and columns. Since schema 1.1."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    @classmethod
+    def of(cls, table: EvidenceTable) -> TableModel:
+        """From evidence."""
+        return cls(title=table.title, head=table.head, rows=table.rows)
 
 
 class ItemModel(ReportModel):
@@ -30,6 +43,7 @@ class ItemModel(ReportModel):
     where: tuple[LocationModel, ...] = ()
     command: str | None = None
     notes: tuple[NoteModel, ...] = ()
+    tables: tuple[TableModel, ...] = ()
 
     @classmethod
     def of(cls, item: EvidenceItem) -> ItemModel:
@@ -44,6 +58,7 @@ class ItemModel(ReportModel):
             where=places(item.where),
             command=item.command or None,
             notes=tuple(NoteModel.of(note) for note in item.notes),
+            tables=tuple(TableModel.of(table) for table in item.tables),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.evidence.chain import ChainReport, LinkReport
-from draftproof.evidence.item import EvidenceItem, Severity
+from draftproof.evidence.item import EvidenceItem, EvidenceTable, Severity
 from draftproof.evidence.verdict import Verdict
 
 _SYMBOLS = {Verdict.PROVEN: "✅", Verdict.DISPROVED: "❌", Verdict.UNKNOWN: "❔"}
@@ -74,11 +74,20 @@ def _item(item: EvidenceItem) -> Iterator[str]:
     for note in item.notes:
         label = "**WARN**" if note.severity is Severity.WARN else "note"
         yield f"- {label}: {escaped(note.text)}" + (f" See {code(note.command)}" if note.command else "")
+    for table in item.tables:
+        yield from _table(table)
     if item.command:
         yield ""
         yield "```sh"
         yield item.command
         yield "```"
+
+
+def _table(table: EvidenceTable) -> Iterator[str]:
+    yield from ("", f"{escaped(table.title)}:", "")
+    yield "| " + " | ".join(map(escaped, table.head)) + " |"
+    yield "|" + " --- |" * len(table.head)
+    yield from ("| " + " | ".join(map(escaped, row)) + " |" for row in table.rows)
 
 
 def _provenance(chain: ChainReport) -> str:

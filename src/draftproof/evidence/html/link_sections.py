@@ -8,7 +8,7 @@ from draftproof.evidence.chain import ChainReport, LinkReport
 from draftproof.evidence.chain_links import Link
 from draftproof.evidence.html.markup import Markup, joined, tag
 from draftproof.evidence.html.picture import RingState, badge, state_of, symbol
-from draftproof.evidence.item import EvidenceItem, Location, Note, Severity
+from draftproof.evidence.item import EvidenceItem, EvidenceTable, Location, Note, Severity
 from draftproof.evidence.quantities import count_text
 from draftproof.evidence.verdict import Verdict
 
@@ -75,11 +75,27 @@ def _evidence(item: EvidenceItem) -> Iterator[Markup]:
     if item.where:
         listed.append(tag("div", tag("dt", "Where"), tag("dd", _places(item.where))))
     yield tag("dl", *listed, class_="facts")
+    yield from (_table(table) for table in item.tables)
     if item.command:
         yield _command(item.command)
     if item.notes:
         yield tag("ul", *(_note(note) for note in item.notes), class_="notes")
     yield tag("p", "check ", tag("code", item.check), class_="check")
+
+
+def _table(table: EvidenceTable) -> Markup:
+    """Scrolls in its own box where it is wider than the page."""
+    head = tag("tr", *(tag("th", name, scope="col") for name in table.head))
+    rows = (
+        tag("tr", *(tag("td", cell, class_="figure" if _is_figure(cell) else None) for cell in row))
+        for row in table.rows
+    )
+    content = tag("table", tag("caption", table.title), tag("thead", head), tag("tbody", *rows))
+    return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=table.title)
+
+
+def _is_figure(cell: str) -> bool:
+    return cell[:1].isdigit()
 
 
 def _note(note: Note) -> Markup:
