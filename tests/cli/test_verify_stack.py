@@ -144,16 +144,19 @@ def test_the_gpu_of_this_machine_has_to_be_there(capsys, monkeypatch):
     assert "nvidia-smi" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("question", "link"), [("head_support", "code"), ("judge", "launch"), ("backends", "backend")]
+)
 def test_rules_that_fail_on_a_source_leave_their_link_open_and_the_others_standing(
-    rules, sglang, capsys, monkeypatch
+    rules, sglang, capsys, monkeypatch, question, link
 ):
     def fails(*_: object) -> None:
         raise AttributeError("no such thing")
 
-    for name in ("head_support", "judge", "backends"):
-        monkeypatch.setattr(rules, name, fails)
-        report = verify(capsys, "--stack", sglang(), "--gpu", "h200", code=3)
-        opened = [link for link in report["links"] if link["verdict"] == "unknown"]
-        assert "AttributeError: no such thing" in opened[0]["summary"]
-        assert words(report)["weights"] == "proven"
-        monkeypatch.undo()
+    monkeypatch.setattr(rules, question, fails)
+    report = verify(capsys, "--stack", sglang(), "--gpu", "h200", code=3)
+    opened = [found for found in report["links"] if found["verdict"] == "unknown"]
+    assert opened[0]["link"] == link
+    assert "AttributeError: no such thing" in opened[0]["summary"]
+    assert "a defect in draftproof" in opened[0]["summary"]
+    assert words(report)["weights"] == "proven"
