@@ -10,6 +10,8 @@ from draftproof.stacks.served_checkpoint import ServedCheckpoint
 
 MODEL_CONFIG = "sglang/srt/configs/model_config.py"
 PARSER = "ModelConfig._parse_quant_hf_config"
+CONFIG = "hf_config"
+MODEL = "model_config"
 _CONTEXT_FIELD = "max_position_embeddings"
 
 
@@ -27,11 +29,11 @@ def model_view(evaluator: Evaluator, checkpoint: ServedCheckpoint) -> Given:
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, Mapping) else config
     is_latent = isinstance(inner.get("kv_lora_rank"), int)
-    hf_config = pretrained_config(config, "hf_config")
+    hf_config = pretrained_config(config, CONFIG)
     text_config = hf_config.attributes.get("text_config", hf_config)
     window = inner.get("sliding_window")
     return Given(
-        "model_config",
+        MODEL,
         {
             "hf_config": hf_config,
             "hf_text_config": text_config,
@@ -67,25 +69,39 @@ def context_length(checkpoint: ServedCheckpoint) -> int | None:
     return None
 
 
-def _read_quantization(evaluator: Evaluator, checkpoint: ServedCheckpoint) -> dict[str, Any] | None:
-    """The quantisation section after the version's own reading of it; None when there is nothing to read."""
-    section = checkpoint.config.get("quantization_config")
-    if not isinstance(section, Mapping):
-        return None
-    subject = Given(
-        "model_config",
+def checked_model(checkpoint: ServedCheckpoint, attributes: Mapping[str, Any]) -> Given:
+    """An object of the version's own class, for one of its methods.
+
+    Args:
+        checkpoint: the subject.
+        attributes: further attributes.
+    """
+    hf_config = pretrained_config(checkpoint.config, CONFIG)
+    return Given(
+        MODEL,
         {
-            "hf_config": pretrained_config(checkpoint.config, "hf_config"),
+            "hf_config": hf_config,
+            "hf_text_config": hf_config.attributes.get("text_config", hf_config),
             "model_path": checkpoint.name,
-            "hf_text_config": Unknown("hf_text_config"),
             "revision": None,
+            "is_draft_model": False,
+            "is_draft_quantization_explicit": False,
+            **attributes,
         },
         file=MODEL_CONFIG,
         class_name="ModelConfig",
         missing=Missing.UNKNOWN,
     )
-    outcome = single(evaluator.call(MODEL_CONFIG, PARSER, subject))
-    if outcome is None or not outcome.has_returned or "hf_config" not in outcome.given:
+
+
+def _read_quantization(evaluator: Evaluator, checkpoint: ServedCheckpoint) -> dict[str, Any] | None:
+    """The quantisation section after the version's own reading of it; None when there is nothing to read."""
+    section = checkpoint.config.get("quantization_config")
+    if not isinstance(section, Mapping):
         return None
-    read = outcome.given["hf_config"].attributes.get("quantization_config")
+    subject = checked_model(checkpoint, {})
+    outcome = single(evaluator.call(MODEL_CONFIG, PARSER, subject))
+    if outcome is None or not outcome.has_returned or CONFIG not in outcome.given:
+        return None
+    read = outcome.given[CONFIG].attributes.get("quantization_config")
     return dict(read) if isinstance(read, dict) else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from draftproof.hardware.gpu import Gpu
@@ -22,12 +22,13 @@ from draftproof.stacks.evaluation import (
     RaisedError,
     Settings,
     Unknown,
+    single,
 )
 from draftproof.stacks.place import Place
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.argument_record import CLASS, RECORD, default_values, field_answers, record
 from draftproof.stacks.sglang.declared_places import declared_place
-from draftproof.stacks.sglang.model_view import model_view
+from draftproof.stacks.sglang.model_view import MODEL_CONFIG, checked_model, model_view
 from draftproof.stacks.sglang.options import SERVER_ARGS, ArgumentTable
 from draftproof.stacks.sglang.pretended_machine import answers, machine
 from draftproof.stacks.source import SourceTree
@@ -107,62 +108,88 @@ class Resolution:
         return () if found is None or found.place is None else (found.place,)
 
 
-def resolve(
-    tree: SourceTree,
-    arguments: ArgumentTable,
-    values: Mapping[str, Any],
-    environment: Mapping[str, str],
-    checkpoint: ServedCheckpoint,
-    gpu: Gpu,
-) -> Resolution:
-    """Carries out the version's resolution.
+class Resolver:
+    """Carries out a version's resolution, as often as asked; what was compiled is kept.
 
     Args:
         tree: the source.
         arguments: its declarations.
-        values: what the command sets, by field.
-        environment: variables that the command sets.
         checkpoint: the model.
-        gpu: every GPU of the machine.
     """
-    before = {"model_path": checkpoint.name, **default_values(tree, arguments), **values}
-    evaluator, subject = _prepared(tree, arguments, before, environment, checkpoint, gpu)
-    if tree.has(PIPELINE):
-        outcomes = evaluator.call(PIPELINE, PIPELINE_FUNCTION, subject)
-    else:
-        outcomes = evaluator.call(SERVER_ARGS, INITIALISER, subject)
-    return _combined(tree, before, outcomes)
 
+    def __init__(self, tree: SourceTree, arguments: ArgumentTable, checkpoint: ServedCheckpoint) -> None:
+        self._tree = tree
+        self._arguments = arguments
+        self._checkpoint = checkpoint
+        self._defaults = default_values(tree, arguments)
+        self._evaluator = Evaluator(tree)
+        self._has_own_class = not tree.has(PIPELINE)
+        self._registering = _registering(tree, checkpoint.architecture)
 
-def _prepared(
-    tree: SourceTree,
-    arguments: ArgumentTable,
-    before: Mapping[str, Any],
-    environment: Mapping[str, str],
-    checkpoint: ServedCheckpoint,
-    gpu: Gpu,
-) -> tuple[Evaluator, Given]:
-    settings = Settings(
-        paths=_WAYS,
-        environment=dict(environment),
-        decide=_decide,
-        labels_traced=frozenset({RECORD}),
-        registering=_registering(tree, checkpoint.architecture),
-    )
-    substitutes = machine(gpu)
-    model = model_view(Evaluator(tree, substitutes, settings), checkpoint)
-    substitutes |= {name: answers(model) for name in _MODEL_CONFIG_SOURCES}
-    substitutes |= {name: answers(False) for name in _NO_MISTRAL}
-    for module in _HUB:
-        substitutes |= {f"{module}.{name}": answers(answer) for name, answer in _NO_OTHER_FORMAT.items()}
-        substitutes[f"{module}.get_config"] = answers(model.attributes["hf_config"])
-    has_own_class = not tree.has(PIPELINE)
-    if not has_own_class:
-        substitutes |= field_answers(arguments)
-        substitutes["sglang.srt.runtime_context.get_context"] = answers(
-            Given("context", {"server_args": None}, missing=Missing.UNKNOWN)
+    def resolve(self, values: Mapping[str, Any], environment: Mapping[str, str], gpu: Gpu) -> Resolution:
+        """What becomes of a command.
+
+        Args:
+            values: what the command sets, by field.
+            environment: variables that the command sets.
+            gpu: every GPU of the machine.
+        """
+        before = {"model_path": self._checkpoint.name, **self._defaults, **values}
+        evaluator = self._prepared(environment, gpu)
+        subject = record(before, self._has_own_class)
+        if self._has_own_class:
+            outcomes = evaluator.call(SERVER_ARGS, INITIALISER, subject)
+        else:
+            outcomes = evaluator.call(PIPELINE, PIPELINE_FUNCTION, subject)
+        return _combined(self._tree, before, outcomes)
+
+    def model_check(
+        self,
+        method: str,
+        attributes: Mapping[str, Any],
+        environment: Mapping[str, str],
+        gpu: Gpu,
+        *given: Any,
+    ) -> Outcome | None:
+        """One of the checks that the version's `ModelConfig` makes of the checkpoint; None when it got lost.
+
+        Args:
+            method: its name in the class.
+            attributes: of the object, besides the checkpoint's own.
+            environment: variables that the command sets.
+            gpu: every GPU of the machine.
+            given: arguments of the method.
+        """
+        settings = Settings(paths=2, environment=dict(environment), decide=_decide, labels_traced=frozenset())
+        subject = checked_model(self._checkpoint, attributes)
+        evaluator = self._evaluator.sharing(machine(gpu), settings)
+        outcome = single(evaluator.call(MODEL_CONFIG, f"ModelConfig.{method}", subject, *given))
+        if outcome is None or (outcome.raised is not None and outcome.raised.type_name in _OURS):
+            return None
+        return outcome
+
+    def _prepared(self, environment: Mapping[str, str], gpu: Gpu) -> Evaluator:
+        settings = Settings(
+            paths=_WAYS,
+            environment=dict(environment),
+            decide=_decide,
+            labels_traced=frozenset({RECORD}),
+            registering=self._registering,
         )
-    return Evaluator(tree, substitutes, settings), record(before, has_own_class)
+        substitutes = machine(gpu)
+        model = model_view(
+            self._evaluator.sharing(substitutes, replace(settings, registering=())), self._checkpoint
+        )
+        substitutes |= {name: answers(model) for name in _MODEL_CONFIG_SOURCES}
+        substitutes |= {name: answers(False) for name in _NO_MISTRAL}
+        for module in _HUB:
+            substitutes |= {f"{module}.{name}": answers(answer) for name, answer in _NO_OTHER_FORMAT.items()}
+            substitutes[f"{module}.get_config"] = answers(model.attributes["hf_config"])
+        if not self._has_own_class:
+            substitutes |= field_answers(self._arguments)
+            context = Given("context", {"server_args": None}, missing=Missing.UNKNOWN)
+            substitutes["sglang.srt.runtime_context.get_context"] = answers(context)
+        return self._evaluator.sharing(substitutes, settings)
 
 
 def _registering(tree: SourceTree, architecture: str) -> tuple[str, ...]:

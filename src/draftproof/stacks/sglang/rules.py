@@ -41,7 +41,7 @@ class SglangRules:
         """The command that switches the head on."""
         from draftproof.stacks.sglang.plan import plan
 
-        return plan(stack.tree, checkpoint, situation)
+        return plan(stack, checkpoint, situation)
 
     def backends(
         self,
