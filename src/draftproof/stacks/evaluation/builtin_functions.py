@@ -387,6 +387,7 @@ _FUNCTIONS: dict[str, Implementation] = {
     "format": _format,
     "id": _identity,
     "vars": _names_of,
+    "globals": lambda run, arguments: Unknown("globals()", arguments.place),
     "repr": lambda run, arguments: render.repr_of(run, arguments.positional[0], arguments.place),
     "print": lambda run, arguments: None,
     "isinstance": _is_instance,

@@ -6,6 +6,7 @@ process: the GPU, the configuration in force, the layer that a kernel is chosen 
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any
 
 import torch
@@ -39,6 +40,15 @@ class Gpu(CudaPlatformBase):
 
 
 PLATFORM = Gpu()
+
+
+class HummingKind(Enum):
+    """The kinds of products that humming-kernels names."""
+
+    DENSE = "dense"
+    INDEXED = "indexed"
+    GROUPED_CONTIGUOUS = "grouped_contiguous"
+    GROUPED_MASKED = "grouped_masked"
 
 
 class Values:

@@ -29,6 +29,9 @@ class PlainConfig:
     def to_dict(self) -> dict[str, Any]:
         return dict(vars(self))
 
+    def get_text_config(self, decoder: bool = False) -> Any:
+        return getattr(self, "text_config", self)
+
 
 class TargetModel:
     """The target's model configuration, as far as speculation asks for it."""

@@ -27,6 +27,8 @@ _SUBSTITUTES = {
 
 _OWN_GAPS = ("ImportError", "ModuleNotFoundError", "NameError")
 """Exceptions that tell of a library which is not at hand here, and nothing about the configuration."""
+_OWN_CLASSES = ("PlainConfig", "TargetModel", "DraftModel", "Parallel")
+"""Classes of the driver: what they lack, vLLM's own may have."""
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,11 @@ def _lost(outcome: Outcome) -> tuple[str, Place] | None:
     """Why an outcome says nothing about the stack; None when it does."""
     if outcome.not_understood is not None:
         return outcome.not_understood.reason, outcome.not_understood.place
-    if outcome.raised is not None and outcome.raised.type_name in _OWN_GAPS:
-        return str(outcome.raised), outcome.raised.place
-    return None
+    raised = outcome.raised
+    if raised is None:
+        return None
+    is_about_us = raised.type_name == "AttributeError" and any(f"'{n}'" in raised.message for n in _OWN_CLASSES)
+    return (str(raised), raised.place) if is_about_us or raised.type_name in _OWN_GAPS else None
 
 
 def _summary(outcome: Outcome) -> str:

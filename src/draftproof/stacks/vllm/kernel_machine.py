@@ -82,6 +82,7 @@ def _substitutes(tree: SourceTree, machine: Machine) -> dict[str, Any]:
         "vllm.config.vllm.get_current_vllm_config": Named(DRIVER, "configuration"),
         "vllm.utils.torch_utils.supports_custom_op": _answer(True),
         "vllm.model_executor.custom_op.CustomOp.__init__": _do_nothing,
+        "vllm.utils.humming.GemmType": Named(DRIVER, "HummingKind"),
         "torch.fx.graph.dtype_abbrs": _ABBREVIATIONS,
         "torch.nn.Module": Named(PARTS, "Module"),
         "pydantic.ConfigDict": dict,
