@@ -19,18 +19,27 @@ class dtype:
         self.is_floating_point = is_floating_point
 
 
+class Device:
+    """Where a tensor lies."""
+
+    type = "cpu"
+    index = None
+
+
 class Storage:
     """The memory of a tensor and its views.
 
     Attributes:
         label: name of the checkpoint's tensor; empty for memory that the model makes.
         writes: label and number of elements of what was copied into it, in order.
+        parts: label and number of elements of what it was joined from.
         is_filled: it was made with contents (zeros, ones), not as `empty`.
     """
 
     def __init__(self, label: str = "", is_filled: bool = False) -> None:
         self.label = label
         self.writes: list[tuple[str, int]] = []
+        self.parts: list[tuple[str, int]] = []
         self.is_filled = is_filled
 
 
@@ -42,7 +51,7 @@ class Tensor:
         self.dtype = kind
         self.storage = storage if storage is not None else Storage()
         self.requires_grad = False
-        self.device = "meta"
+        self.device = Device()
         self.is_cuda = False
         self.is_cpu = True
         self.is_meta = False
@@ -256,7 +265,7 @@ class Tensor:
             raise RuntimeError(
                 f"The size of tensor a {tuple(mine)} must match the size of tensor b {tuple(theirs)}"
             )
-        self.storage.writes.append((source.storage.label, source.numel()))
+        self.storage.writes.extend(source.storage.parts or [(source.storage.label, source.numel())])
         return self
 
     def fill_(self, value: Any) -> Tensor:
@@ -618,7 +627,9 @@ def cat(tensors: Any, dim: int = 0) -> Tensor:
     axis = dim % len(parts[0].shape)
     side = sum(part.shape[axis] for part in parts)
     shape = (*parts[0].shape[:axis], side, *parts[0].shape[axis + 1 :])
-    return Tensor(shape, parts[0].dtype, parts[0].storage)
+    storage = Storage(parts[0].storage.label)
+    storage.parts = [(part.storage.label, part.numel()) for part in parts]
+    return Tensor(shape, parts[0].dtype, storage)
 
 
 def split(source: Tensor, sizes: Any, dim: int = 0) -> Any:

@@ -123,16 +123,19 @@ def current(*args: Any) -> Any:
 def build(
     draft_class: Any,
     target_class: Any,
-    quantisation_class: Any,
+    method: Any,
     section: Any,
+    find: Callable[..., Any],
     configure: Callable[..., Any],
     vllm_config: Any,
+    capability: Any,
 ) -> Any:
     """The draft model, its parameters unwritten."""
+    PLATFORM.capability = Capability(capability[0], capability[1])
     CURRENT.append(vllm_config)
     quantisation = None
-    if quantisation_class is not None:
-        quantisation = quantisation_class.from_config(section)
+    if method is not None:
+        quantisation = find(method).from_config(section)
         if target_class is not None:
             configure(quantisation, target_class)
         configure(quantisation, draft_class)
@@ -220,3 +223,100 @@ def tied_embeddings(module: Any) -> dict[str, str]:
         else:
             seen.append((parameter, name))
     return tied
+
+
+class Holder:
+    """An object with a few attributes."""
+
+
+def recognise(convertor: Any, verify: Callable[..., Any], model_config: Any) -> Any:
+    """The name of the quantisation that vLLM recognises, and the section that it is made from."""
+    reader = object.__new__(convertor)
+    reader.hf_config = model_config.hf_config
+    reader.hf_text_config = model_config.hf_text_config
+    holder = Holder()
+    holder.quantization_config = reader.get_quantization_config()  # type: ignore[attr-defined]
+    model_config.model_arch_config = holder
+    verify(model_config)
+    return model_config.quantization, holder.quantization_config  # type: ignore[attr-defined]
+
+
+class Capability:
+    """A compute capability."""
+
+    def __init__(self, major: int, minor: int) -> None:
+        self.major = major
+        self.minor = minor
+
+    def to_int(self) -> int:
+        return self.major * 10 + self.minor
+
+    def as_version_str(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    def __getitem__(self, index: int) -> int:
+        return (self.major, self.minor)[index]
+
+    def __lt__(self, other: Any) -> bool:
+        return (self.major, self.minor) < (other[0], other[1])
+
+    def __le__(self, other: Any) -> bool:
+        return (self.major, self.minor) <= (other[0], other[1])
+
+    def __gt__(self, other: Any) -> bool:
+        return (self.major, self.minor) > (other[0], other[1])
+
+    def __ge__(self, other: Any) -> bool:
+        return (self.major, self.minor) >= (other[0], other[1])
+
+    def __eq__(self, other: object) -> bool:
+        return other is not None and (self.major, self.minor) == (other[0], other[1])  # type: ignore[index]
+
+    def __hash__(self) -> int:
+        return self.to_int()
+
+
+class Platform:
+    """An NVIDIA GPU; what else is asked of it is answered with nothing."""
+
+    device_type = "cuda"
+    device_name = "cuda"
+    dispatch_key = "CUDA"
+
+    def __init__(self, major: int, minor: int) -> None:
+        self.capability = Capability(major, minor)
+
+    def is_cuda(self) -> bool:
+        return True
+
+    def is_cuda_alike(self) -> bool:
+        return True
+
+    def get_device_capability(self, *args: Any) -> Capability:
+        return self.capability
+
+    def has_device_capability(self, wanted: Any, *args: Any) -> bool:
+        return self.capability.to_int() >= _as_number(wanted)
+
+    def is_device_capability(self, wanted: Any, *args: Any) -> bool:
+        return self.capability.to_int() == _as_number(wanted)
+
+    def is_device_capability_family(self, wanted: int, *args: Any) -> bool:
+        return self.capability.major == wanted // 10
+
+    def supports_fp8(self) -> bool:
+        return self.capability.to_int() >= 89
+
+    def fp8_dtype(self) -> Any:
+        return float8_e4m3fn
+
+    def __getattr__(self, name: str) -> Any:
+        return nothing
+
+
+def _as_number(wanted: Any) -> int:
+    return int(wanted) if isinstance(wanted, int) else int(wanted[0]) * 10 + int(wanted[1])
+
+
+PLATFORM = Platform(9, 0)
+"""Set to the GPU that is asked about before anything is built."""

@@ -6,7 +6,6 @@ The evaluator runs vLLM's own constructors and loaders; these are the names at w
 from __future__ import annotations
 
 import importlib.resources
-from collections.abc import Mapping
 from typing import Any
 
 from draftproof.stacks.evaluation.settings import Named
@@ -99,22 +98,19 @@ _STANDARD_LIBRARY = {
 }
 
 _CONFIGURATION = {
+    "vllm.platforms.current_platform": "PLATFORM",
     "vllm.config.vllm.get_current_vllm_config": "current",
     "vllm.config.vllm.get_current_vllm_config_or_none": "current",
     "vllm.config.vllm.get_cached_compilation_config": "compilation",
 }
 
 
-def surroundings(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted names and what takes their place.
-
-    Args:
-        extra: more of them.
-    """
+def surroundings(**extra: Any) -> dict[str, Any]:
+    """Dotted names and what takes their place; `extra` ones are of vllm.config.model."""
     made: dict[str, Any] = {name: Named(PARTS, part) for name, part in _TORCH.items()}
     for table in (_ONE_RANK, _OTHER_LAYERS, _STANDARD_LIBRARY, _CONFIGURATION):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
-    made.update(extra)
+    made.update({f"vllm.config.model.{name}": value for name, value in extra.items()})
     return made
 
 
