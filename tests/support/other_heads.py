@@ -48,36 +48,6 @@ def glm_sparse_head(config: Config) -> Head:
     return _tensors(_after_trunk(config), plain, {**_latent(config), **indexer, **_experts(config)}, _bf16)
 
 
-def mimo_v2_head(config: Config) -> Head:
-    """MiMo-V2.6: dense layers with one fused query, key and value projection."""
-    hidden, heads = config["hidden_size"], config["swa_num_attention_heads"]
-    key_value, width, value = (
-        config["swa_num_key_value_heads"],
-        config["swa_head_dim"],
-        config["swa_v_head_dim"],
-    )
-    plain: dict[str, Shape] = {
-        f"{name}.weight": (hidden,)
-        for name in ("enorm", "hnorm", "final_layernorm", "input_layernorm", "pre_mlp_layernorm")
-    }
-    plain |= {
-        "eh_proj.weight": (hidden, 2 * hidden),
-        "self_attn.attention_sink_bias": (heads,),
-        "self_attn.o_proj.weight": (hidden, heads * value),
-    }
-    size = config["intermediate_size"]
-    packed = {
-        "self_attn.qkv_proj": (heads * width + key_value * (width + value), hidden),
-        "mlp.gate_proj": (size, hidden),
-        "mlp.up_proj": (size, hidden),
-        "mlp.down_proj": (hidden, size),
-    }
-    head: Head = {}
-    for layer in range(config["num_nextn_predict_layers"]):
-        head |= _tensors(f"model.mtp.layers.{layer}.", plain, packed, _fp8)
-    return head
-
-
 def _after_trunk(config: Config) -> str:
     return f"model.layers.{config['num_hidden_layers']}."
 

@@ -25,7 +25,6 @@ from tests.support.other_heads import (
     deepseek_head,
     glm_air_head,
     glm_sparse_head,
-    mimo_v2_head,
 )
 from tests.support.public_configs import config_files, public_config, public_config_names
 from tests.support.release_completions import completed
@@ -52,9 +51,8 @@ _OTHER_HEADS: Mapping[str, Callable[[Config], Head]] = {
     "deepseek-ai_DeepSeek-R1": deepseek_head,
     "zai-org_GLM-4.5-Air": glm_air_head,
     "zai-org_GLM-5.1": glm_sparse_head,
-    "XiaomiMiMo_MiMo-V2.6-Flash-RL": mimo_v2_head,
 }
-"""The heads of the others (DeepSeek-V4, Flash-Next, MiniMax) are not known tensor by tensor, and left empty."""
+"""The heads of the others (DeepSeek-V4, Flash-Next, MiniMax, MiMo-V2) are not known tensor by tensor, and empty."""
 
 
 @dataclass(frozen=True)

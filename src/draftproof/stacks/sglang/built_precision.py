@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from draftproof.checkpoint.header import TensorEntry
-from draftproof.checkpoint.precision import FUSED_EXPERT_ENDS, Precision, decide, group_by_module
+from draftproof.checkpoint.precision import (
+    COMPANION_LEAVES,
+    FUSED_EXPERT_ENDS,
+    WEIGHT_LEAVES,
+    Precision,
+    decide,
+    group_by_module,
+)
 from draftproof.stacks.served_checkpoint import StoredTensor
 from draftproof.stacks.sglang.head_loading import BuiltParameter
 
@@ -26,7 +33,10 @@ def stored_precisions(tensors: Iterable[StoredTensor]) -> Mapping[str, str]:
     by_module = {
         module: decide(module, leaves).precision.value for module, leaves in group_by_module(entries).items()
     }
-    return {entry.name: by_module.get(_module_of(entry.name), _plain(entry.dtype)) for entry in entries}
+    return {
+        entry.name: by_module[_module_of(entry.name)] if _is_of_linear(entry.name) else _plain(entry.dtype)
+        for entry in entries
+    }
 
 
 def built_precision(parameter: BuiltParameter, names: Mapping[str, BuiltParameter]) -> str:
@@ -84,6 +94,11 @@ def head_summary(parameters: Sequence[BuiltParameter]) -> str:
     if len(every) == 1:
         return every.pop()
     return ", ".join(f"{group} {' and '.join(sorted(found))}" for group, found in by_group.items())
+
+
+def _is_of_linear(name: str) -> bool:
+    leaf = name.rpartition(".")[2]
+    return leaf in (*WEIGHT_LEAVES, *COMPANION_LEAVES) or name.endswith(FUSED_EXPERT_ENDS)
 
 
 def _module_of(name: str) -> str:

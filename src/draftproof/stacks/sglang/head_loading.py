@@ -18,6 +18,7 @@ from draftproof.stacks.sglang.noticing import LOADER
 from draftproof.stacks.sglang.surroundings import DRIVER
 
 _METHODS = Named("sglang/srt/layers/quantization/__init__.py", "QUANTIZATION_METHODS")
+_OURS = ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "RecursionError")
 _SKIP_LEVELS = ("warning", "warning_once", "error", "info", "log_info_on_rank0")
 
 
@@ -105,6 +106,11 @@ class Failure:
     error: str = ""
     log: str = ""
     place: Place | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """The error may come from what takes the place of torch, not from the stack's own rule."""
+        return self.error.startswith(_OURS)
 
 
 @dataclass(frozen=True)
@@ -205,6 +211,7 @@ def _parameters(returned: Any) -> tuple[BuiltParameter, ...]:
     """The driver's (built, loaded, shared) as one list."""
     _, loaded, shared = returned[:3]
     owners = {row[0]: row[5] for row in shared}
+    gone = "another module of the target"
     return tuple(
         BuiltParameter(
             name=row[0],
@@ -212,7 +219,7 @@ def _parameters(returned: Any) -> tuple[BuiltParameter, ...]:
             dtype=row[2],
             writes=tuple((write[0], write[1]) for write in row[3]),
             is_filled=row[4] is True,
-            owner=owners.get(row[0], "") if isinstance(owners.get(row[0], ""), str) else "",
+            owner=str(owners.get(row[0], gone)),
         )
         for row in loaded
     )

@@ -14,6 +14,7 @@ from draftproof.stacks.sglang.built_precision import built_precision, stored_pre
 from draftproof.stacks.sglang.head_loading import BuiltParameter, Failure, LoadedHead
 from draftproof.stacks.vllm.representatives import Representatives
 
+TARGETS_EMBEDDING, TARGETS_OUTPUT_HEAD = "the target's embedding", "the target's output head"
 _SCALES = ("scale", "scale_2", "scale_inv", "zero_point", "k_scale", "v_scale")
 
 
@@ -103,14 +104,35 @@ def _landed(
 def _lost(subject: LoadedCheckpoint, name: str, pattern: str, count: int, stored: str) -> TensorLanding:
     failure = subject.loaded.failures.get(name, Failure())
     loader = subject.loader.place
+    owner = _taken_over(name, subject.loaded)
+    if owner and not failure.error:
+        sentence = f"is not read: {owner} takes its place"
+        return TensorLanding(pattern, count, Fate.SHARED, "", "", stored, "", (loader,), sentence)
     places = tuple(place for place in (failure.place, *_skips(subject.loader)) if place is not None)
-    if failure.error:
+    if failure.is_ours:
+        fate, sentence = Fate.NOT_UNDERSTOOD, f"could not be followed: {failure.error}"
+    elif failure.error:
         fate, sentence = Fate.REFUSED, f"the start ends with {failure.error}"
     elif failure.log:
         fate, sentence = Fate.SKIPPED_WITH_LOG, f"it is skipped; the log says: {failure.log}"
     else:
         fate, sentence = Fate.SKIPPED_SILENTLY, "it is skipped without a word: no parameter has its name"
     return TensorLanding(pattern, count, fate, "", "", stored, "", (*places[:4], loader), sentence)
+
+
+_SHARED_ROLES = {
+    TARGETS_EMBEDDING: (".embed_tokens.weight",),
+    TARGETS_OUTPUT_HEAD: (".shared_head.head.weight", "lm_head.weight"),
+}
+
+
+def _taken_over(name: str, loaded: LoadedHead) -> str:
+    """What of the target stands where a head's own copy of it would; empty for other tensors."""
+    owners = {parameter.owner for parameter in loaded.parameters}
+    for owner, ends in _SHARED_ROLES.items():
+        if owner in owners and name.endswith(ends):
+            return owner
+    return ""
 
 
 def _skips(loader: MethodSource) -> Iterator[Place]:

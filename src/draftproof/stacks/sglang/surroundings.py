@@ -93,6 +93,10 @@ _GPU = {
     "torch.iinfo": "limits",
     "sgl_kernel.scalar_type.scalar_types": "SCALAR_TYPES",
     "torch.compile": "decorator",
+    "torch.Size": "size",
+    "torch.cuda.current_device": "zero",
+    "torch.cuda.set_device": "nothing",
+    "deep_gemm.get_num_sms": "processors",
     "torch.distributed.is_initialized": "false",
     "torch.mps.is_available": "false",
     "torch.xpu.is_available": "false",
@@ -107,6 +111,8 @@ _ENVIRONMENT = {
     "inspect.getattr_static": "attribute",
     "inspect.isclass": "is_class",
     "contextlib.suppress": "Suppressed",
+    "concurrent.futures.ThreadPoolExecutor": "Executor",
+    "concurrent.futures.as_completed": "unchanged",
     "msgspec.Struct": "Struct",
     "msgspec.field": "field",
     f"{_CONTEXT}.get_stream": "nothing",
@@ -121,6 +127,12 @@ _COMPRESSED_TENSORS = {
         *("QuantizationType", "QuantizationStrategy", "ActivationOrdering", "CompressionFormat"),
         *("SparsityStructure", "QuantizationArgs", "SparsityCompressionConfig"),
     )
+}
+
+_LATENT = "sglang.srt.models.deepseek_common.deepseek_weight_loader.DeepseekV2WeightLoaderMixin"
+_AFTERWARDS = {
+    # What is made of weights once all of them are there.
+    f"{_LATENT}.post_load_weights": "nothing",
 }
 
 _OTHER_LAYERS = {
@@ -154,7 +166,7 @@ def surroundings() -> dict[str, Any]:
     made["torch.version.hip"] = None
     made["transformers.models.auto.CONFIG_MAPPING"] = {}
     made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
-    for table in (_PROCESS, _GPU, _ENVIRONMENT, _OTHER_LAYERS, _WHOLE_MODEL):
+    for table in (_PROCESS, _GPU, _ENVIRONMENT, _AFTERWARDS, _OTHER_LAYERS, _WHOLE_MODEL):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
     return made
 

@@ -235,6 +235,32 @@ class Suppressed:
         return error is not None and isinstance(error, self.kinds)
 
 
+class Executor:
+    """A pool of threads that has none: what is handed in runs at once."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        self.futures: list[Any] = []
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *args: Any) -> None:
+        return None
+
+    def submit(self, function: Any, *args: Any, **keywords: Any) -> Any:
+        return Future(function(*args, **keywords))
+
+
+class Future:
+    """What came of it."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def result(self, *args: Any) -> Any:
+        return self.value
+
+
 class Limits:
     """Limits of a dtype."""
 
@@ -319,6 +345,16 @@ def capability(*args: Any, **keywords: Any) -> Any:
 def capability_number(*args: Any) -> int:
     """Its compute capability times ten."""
     return CAPABILITY[0]
+
+
+def size(sides: Any = ()) -> Any:
+    """torch.Size."""
+    return tuple(sides)
+
+
+def processors() -> int:
+    """Multiprocessors of a GPU; nobody looks at the number."""
+    return 132
 
 
 def limits(*args: Any) -> Limits:
@@ -525,3 +561,7 @@ def share(model: Any) -> None:
     head = Parameter(Tensor((1, 1), bfloat16, Storage(TARGETS_OUTPUT_HEAD)))
     if hasattr(model, "set_embed_and_head"):
         model.set_embed_and_head(embedding, head)
+    if hasattr(model, "set_lm_head_from_target"):
+        module = WithoutParameters()
+        module.weight = head
+        model.set_lm_head_from_target(module)
