@@ -17,6 +17,8 @@ CONTENT: list[dict[str, Any]] = []
 class PlainConfig:
     """A config of transformers: its values as attributes, sections as configs of their own."""
 
+    model_type = ""
+
     def __init__(self, content: dict[str, Any]) -> None:
         for name, value in content.items():
             is_section = isinstance(value, dict) and name.endswith("_config") and "quant" not in name

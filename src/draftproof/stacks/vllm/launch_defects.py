@@ -20,14 +20,22 @@ INIT = "__post_init__"
 _EAGLE = ("eagle-", "eagle3")
 _BLOCK_DRAFTERS = ("dflash", "dspark")
 _DEPTH = "mtp_num_hidden_layers"
+_NO_LAYERS = "vllm-no-layers-divides"
 
 
 def launch_defects(
     tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
 ) -> tuple[DefectFinding, ...]:
     """What the queries saw in a source, and whether it matters to a checkpoint."""
+    top_only = _looks_for_depth_at_the_top_only(tree).value is True
+    unseen = top_only and _has_nested_depth(checkpoint, situation)
     return tuple(
-        DefectFinding(defect, defect.query(tree), defect.applies(checkpoint, situation))
+        DefectFinding(
+            defect,
+            defect.query(tree),
+            # A depth that the version does not look at cannot be divided by.
+            defect.applies(checkpoint, situation) and not (unseen and defect.identifier == _NO_LAYERS),
+        )
         for defect in LAUNCH_DEFECTS
     )
 
@@ -196,7 +204,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "vllm-part-of-a-model-type",
         DefectLink.LAUNCH,
         Harm.BREAKS,
-        "A model type that is part of another one's name is taken for it.",
+        "A model type that is part of another one's name is taken for it",
         "none known",
         ("0.19.0", "0.26.0", "0.33.0"),
         f"`model_type in (\"...\")` without a comma in {REWRITE}",
@@ -209,7 +217,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "vllm-path-decides-method",
         DefectLink.LAUNCH,
         Harm.BREAKS,
-        "The word EAGLE in the checkpoint's path decides the method, whatever was asked for.",
+        "The word EAGLE in the checkpoint's path decides the method, whatever was asked for",
         "none known",
         ("0.19.0", "0.26.0", "0.33.0"),
         f"tests of the lower-cased path before the test of the model type in {INIT}",
@@ -222,7 +230,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "vllm-path-decides-block-drafter",
         DefectLink.LAUNCH,
         Harm.BREAKS,
-        "The word DFlash or DSpark in the checkpoint's path decides the method, whatever was asked for.",
+        "The word DFlash or DSpark in the checkpoint's path decides the method, whatever was asked for",
         "none known",
         ("0.26.0", "0.33.0"),
         f"tests of the lower-cased path before the test of the model type in {INIT}",
@@ -232,10 +240,10 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "serve the checkpoint from a folder whose path does not have the word",
     ),
     Defect(
-        "vllm-no-layers-divides",
+        _NO_LAYERS,
         DefectLink.LAUNCH,
         Harm.BREAKS,
-        "A config that declares no layers of the head ends in a ZeroDivisionError.",
+        "A config that declares no layers of the head ends in a ZeroDivisionError",
         "none known",
         ("0.19.0", "0.26.0", "0.33.0"),
         f"`% n_predict` in {INIT} with no test for 0",
@@ -248,7 +256,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "vllm-depth-at-the-top-only",
         DefectLink.LAUNCH,
         Harm.WEAKENS,
-        "The depth of the head is not seen where multimodal checkpoints keep it.",
+        "The depth of the head is not seen where multimodal checkpoints keep it",
         "none known",
         ("0.19.0", "0.26.0"),
         f"a read of mtp_num_hidden_layers in {REWRITE} that looks at the top level only",

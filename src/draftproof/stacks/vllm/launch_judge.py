@@ -12,6 +12,7 @@ from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack, StackKind
 from draftproof.stacks.vllm.activation import Activation, activation
+from draftproof.stacks.vllm.backend_findings import backend_findings
 from draftproof.stacks.vllm.declared_options import DeclaredOptions
 from draftproof.stacks.vllm.environment_variables import environment_findings
 from draftproof.stacks.vllm.flag_findings import bound_to, flag_findings
@@ -59,6 +60,7 @@ def judge(
     speculation = Speculation(
         request, keys.value, _result(stack, checkpoint, situation, bound, request, keys.value)
     )
+    in_force = tuple(_in_force(bound, options.value, request))
     findings = (
         *_other_stack(command, stack),
         *environment_findings(command, stack.tree, stack.label),
@@ -66,11 +68,10 @@ def judge(
         *model_findings(bound, checkpoint),
         *_speculation(stack, checkpoint, bound, speculation),
         *parallel_findings(bound, checkpoint, situation),
+        *backend_findings(stack, checkpoint, situation, bound, in_force),
         *guard_findings(bound, options.value, checkpoint, stack.tree),
     )
-    resolved = resolved_speculation(
-        speculation, tuple(_in_force(bound, options.value, request)), tuple(_changed(stack, request))
-    )
+    resolved = resolved_speculation(speculation, in_force, tuple(_changed(stack, request)))
     return LaunchJudgement(findings, resolved, defects)
 
 
