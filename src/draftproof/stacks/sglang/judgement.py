@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from draftproof.stacks.command.command import Command
+from draftproof.stacks.division_findings import division_findings
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, ResolvedLaunch, Ruling
+from draftproof.stacks.place import Place
+from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.flag_findings import flag_findings, stack_findings
@@ -14,7 +19,7 @@ from draftproof.stacks.sglang.in_force import exported
 from draftproof.stacks.sglang.kernel_findings import kernel_findings
 from draftproof.stacks.sglang.launch_context import LaunchContext, launch_context
 from draftproof.stacks.sglang.launch_defects import launch_defects
-from draftproof.stacks.sglang.model_findings import model_findings
+from draftproof.stacks.sglang.model_findings import declared, model_findings
 from draftproof.stacks.sglang.options import read_arguments
 from draftproof.stacks.sglang.resolution import Resolver
 from draftproof.stacks.sglang.resolved_speculation import (
@@ -32,6 +37,17 @@ from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """The part of a judgement that follows from source, configs and command alone, and is kept."""
+
+    findings: tuple[LaunchFinding, ...]
+    resolved: ResolvedLaunch
+    ranks: int = 1
+    ranks_option: str = ""
+    ranks_places: tuple[Place, ...] = ()
+
+
 def judge(
     tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, command: Command
 ) -> LaunchJudgement:
@@ -43,8 +59,20 @@ def judge(
         situation: the deployment.
         command: as typed.
     """
+    name = question_name("sglang-launch", checkpoint, situation, command)
+    judged = remember(tree, name, lambda view: _judged(view, checkpoint, situation, command), _Judged)
+    # Apart from the rest, since it follows from the tensors too.
+    subject = f"{judged.ranks_option} {judged.ranks}"
+    divisions = division_findings(checkpoint, judged.ranks, subject, judged.ranks_option, judged.ranks_places)
+    return LaunchJudgement(
+        (*judged.findings, *divisions), judged.resolved, launch_defects(tree, checkpoint, situation)
+    )
+
+
+def _judged(
+    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, command: Command
+) -> _Judged:
     reading = read_arguments(tree)
-    defects = launch_defects(tree, checkpoint, situation)
     if reading.value is None:
         lost: Reading[str] = not_understood(reading.sentence, *reading.places)
         finding = LaunchFinding(
@@ -57,10 +85,11 @@ def judge(
             places=reading.places,
         )
         resolved = ResolvedLaunch(lost, not_understood(reading.sentence), lost)
-        return LaunchJudgement((*stack_findings(command), finding), resolved, defects)
+        return _Judged((*stack_findings(command), finding), resolved)
     resolver = Resolver(tree, reading.value, checkpoint)
     context = launch_context(tree, reading.value, checkpoint, situation, command, resolver)
-    return LaunchJudgement(tuple(_findings(context)), resolved_launch(context), defects)
+    option, places = declared(context, "tp_size")
+    return _Judged(tuple(_findings(context)), resolved_launch(context), context.ranks, option, places)
 
 
 def resolved_launch(context: LaunchContext) -> ResolvedLaunch:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from draftproof.stacks.defect import Defect, DefectFinding, DefectLink, Harm
+from draftproof.stacks.fact_store import remember
+from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang import launch_defect_queries as asks
 from draftproof.stacks.situation import Situation
@@ -148,10 +152,21 @@ DEFECTS: tuple[Defect, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class _Present:
+    """What the queries saw, in the order of the table."""
+
+    readings: tuple[Reading[bool], ...]
+
+
 def launch_defects(
     tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
 ) -> tuple[DefectFinding, ...]:
     """Each known defect of launching: whether this source has it, and whether it matters here."""
+    present = remember(
+        tree, "sglang-launch-defects", lambda view: _Present(tuple(d.query(view) for d in DEFECTS)), _Present
+    )
     return tuple(
-        DefectFinding(defect, defect.query(tree), defect.applies(checkpoint, situation)) for defect in DEFECTS
+        DefectFinding(defect, reading, defect.applies(checkpoint, situation))
+        for defect, reading in zip(DEFECTS, present.readings, strict=True)
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.stacks.division_findings import division_findings
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.place import Place
 from draftproof.stacks.sglang.launch_context import LaunchContext
@@ -172,4 +171,3 @@ def _ranks(context: LaunchContext) -> Iterator[LaunchFinding]:
             remedy=f"{name} with the number of visible GPUs, or more GPUs",
             places=places,
         )
-    yield from division_findings(context.checkpoint, context.ranks, subject, name, places)

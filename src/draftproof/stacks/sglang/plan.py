@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from draftproof.hardware.gpu_table import GPUS
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import EnvironmentVariable, LaunchPlan, PlannedFlag
 from draftproof.stacks.place import Place
+from draftproof.stacks.question import question_name
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.honesty_findings import declared_variables
 from draftproof.stacks.sglang.hybrid_attention import allowed_on_blackwell
@@ -72,24 +74,27 @@ class _Planner:
 
 def plan(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
     """The command, with a reason for each of its options."""
-    reading = read_arguments(stack.tree)
+    name = question_name("sglang-plan", checkpoint, situation)
+    kept = remember(stack.tree, name, lambda view: _planned(view, checkpoint, situation), LaunchPlan)
+    return replace(kept, requirements=requirements(stack, situation))
+
+
+def _planned(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
+    reading = read_arguments(tree)
     if reading.value is None:
         return LaunchPlan(PROGRAM, (PlannedFlag("--model-path", checkpoint.name, "the checkpoint"),))
-    arguments = reading.value
-    resolver = Resolver(stack.tree, arguments, checkpoint)
+    resolver = Resolver(tree, reading.value, checkpoint)
     gpu = situation.gpu or GPUS[0]
 
     def resolve(draft: _Draft) -> Resolution:
         variables = {entry.name: entry.value for entry in draft.environment}
         return resolver.resolve(draft.values, variables, gpu)
 
-    planner = _Planner(stack.tree, arguments, checkpoint, situation, resolve)
+    planner = _Planner(tree, reading.value, checkpoint, situation, resolve)
     draft = _speculation(planner, _basics(planner, _Draft()))
     for step in (_quantization, _state_cache, _overlap, _experts, _attention, _service):
         draft = step(planner, draft)
-    return LaunchPlan(
-        PROGRAM, tuple(_flags(planner, draft)), draft.environment, requirements(stack, situation)
-    )
+    return LaunchPlan(PROGRAM, tuple(_flags(planner, draft)), draft.environment)
 
 
 def _basics(planner: _Planner, draft: _Draft) -> _Draft:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from draftproof.hardware.gpu import Gpu
@@ -40,6 +41,9 @@ OVERRIDE_FOLDER = "sglang/srt/arg_groups/model_overrides"
 INITIALISER = f"{CLASS}.__post_init__"
 _DECLARED = "_resolved_overrides"
 _WAYS = 12
+_FILES = re.compile(r"\(*(bool\()?(os\.path|glob|pathlib)\.")
+"""Questions about files of the model's folder."""
+_MISSING_CLASS = re.compile(r"transformers\.\w+ is None")
 _SPECIAL_MODEL = re.compile(r"model_config\.is_\w+")
 """Models of other kinds (embedding, encoder-decoder, ...) have handlers of their own."""
 _OURS = frozenset(("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "KeyError"))
@@ -108,6 +112,12 @@ class Resolution:
         return () if found is None or found.place is None else (found.place,)
 
 
+@lru_cache(maxsize=4)
+def _evaluator(tree: SourceTree) -> Evaluator:
+    """One for all questions about a tree: what it has read and compiled is kept."""
+    return Evaluator(tree)
+
+
 class Resolver:
     """Carries out a version's resolution, as often as asked; what was compiled is kept.
 
@@ -122,7 +132,7 @@ class Resolver:
         self._arguments = arguments
         self._checkpoint = checkpoint
         self._defaults = default_values(tree, arguments)
-        self._evaluator = Evaluator(tree)
+        self._evaluator = _evaluator(tree)
         self._has_own_class = not tree.has(PIPELINE)
         self._registering = _registering(tree, checkpoint.architecture)
 
@@ -204,7 +214,7 @@ def _decide(text: str, place: Place) -> bool | None:
     """Everything is installed, torch is built for CUDA, and the model is an ordinary one in safetensors."""
     if text.startswith(("import ", "callable(", "(callable(")) or text == "hasattr(torch, 'cuda')":
         return True
-    if text.startswith(("hasattr(torch, '", "os.path.", "bool(glob.", "pathlib.")):
+    if text.startswith("hasattr(torch, '") or _FILES.match(text) or _MISSING_CLASS.fullmatch(text):
         return False
     if text.startswith("model_config."):
         if text.endswith(" is None"):
