@@ -17,7 +17,6 @@ from draftproof.stacks.sglang.argument_defaults import Default
 from draftproof.stacks.sglang.noticing import LOADER
 from draftproof.stacks.sglang.surroundings import DRIVER
 
-_METHODS = Named("sglang/srt/layers/quantization/__init__.py", "QUANTIZATION_METHODS")
 _OURS = ("AttributeError", "TypeError", "NameError", "UnboundLocalError", "RecursionError")
 _SKIP_LEVELS = ("warning", "warning_once", "error", "info", "log_info_on_rank0")
 
@@ -64,7 +63,7 @@ class HeadSubject:
     Attributes:
         head: its class.
         config: arguments of the driver's `draft_config`.
-        hf_quant_config: content of hf_quant_config.json, where config.json has no section; else None.
+        hf_quant_config: content of hf_quant_config.json; None when there is none.
         capability: compute capability times ten.
         defaults: server arguments by name.
         groups: names under which they are grouped.
@@ -86,7 +85,6 @@ class HeadSubject:
             Named(self.head.file, self.head.name),
             Named(LOADER, "_get_quantization_config"),
             Named(LOADER, "_initialize_model"),
-            _METHODS,
             (self.capability, dict(self.defaults), self.quantization, list(self.groups)),
             dict(self.hf_quant_config) if self.hf_quant_config is not None else None,
             *self.config,

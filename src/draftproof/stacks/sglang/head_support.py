@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 from draftproof.errors import SourceError
 from draftproof.stacks.classes import ClassSource
@@ -16,8 +14,10 @@ from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.argument_defaults import argument_defaults, argument_groups
 from draftproof.stacks.sglang.built_precision import head_summary
+from draftproof.stacks.sglang.defect_conditions import method_of, quantisation_of
 from draftproof.stacks.sglang.defects import code_defects
 from draftproof.stacks.sglang.draft_config import config_subject, draft_architecture
+from draftproof.stacks.sglang.few_experts import few_experts
 from draftproof.stacks.sglang.head_class import effective_method, implementation
 from draftproof.stacks.sglang.head_loading import HeadSubject, LoadedHead, load_head
 from draftproof.stacks.sglang.landings import LoadedCheckpoint, tensor_landings, unwritten_parameters
@@ -26,7 +26,6 @@ from draftproof.stacks.sglang.registry import Registration, registration
 from draftproof.stacks.sglang.surroundings import installed, surroundings, with_stand_ins
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
-from draftproof.stacks.vllm.representatives import representatives
 
 _ASSUMED_CAPABILITY = 100
 """Compute capability times ten where the user names no GPU; the names and shapes of a head are the same."""
@@ -113,16 +112,23 @@ def _load(
     situation: Situation,
     head: ClassSource,
 ) -> _Loading:
-    few = representatives(checkpoint)
+    few = few_experts(checkpoint)
     subject = HeadSubject(
         head=head,
         config=config_subject(tree, few.config),
-        hf_quant_config=_only_quant_config(checkpoint),
+        hf_quant_config=checkpoint.hf_quant_config,
         capability=situation.gpu.capability if situation.gpu is not None else _ASSUMED_CAPABILITY,
         defaults=argument_defaults(tree),
         groups=argument_groups(tree),
     )
     loaded = load_head(evaluator, subject, few.tensors)
+    named = _quantization_argument(checkpoint)
+    words = ""
+    if loaded.value is None and named is not None:
+        # Older versions do not find ModelOpt's FP4 by themselves.
+        again = load_head(evaluator, replace(subject, quantization=named), few.tensors)
+        if again.value is not None:
+            loaded, words = again, f" with --quantization {named}"
     if loaded.value is None:
         return _not_loaded(loaded.sentence, loaded)
     try:
@@ -136,12 +142,19 @@ def _load(
         return _without_head(loaded.value, head)
     unwritten = unwritten_parameters(whole)
     every = f"every one of {len(loaded.value.parameters)} parameters is written or shared"
-    precision = head_summary(loaded.value.parameters)
+    precision = head_summary(loaded.value.parameters) + words
     return _Loading(
         found(precision, f"the head is built in {precision}", head.place),
         found(tensor_landings(whole), loaded.sentence, loader.place),
         found(unwritten, every if not unwritten else f"{len(unwritten)} are not written", loader.place),
     )
+
+
+def _quantization_argument(checkpoint: ServedCheckpoint) -> str | None:
+    """What a user has to name where SGLang does not find it: ModelOpt's FP4."""
+    section = quantisation_of(checkpoint)
+    is_fp4 = "FP4" in str(section.get("quant_algo", "")).upper()
+    return "modelopt_fp4" if is_fp4 and method_of(checkpoint).startswith("modelopt") else None
 
 
 def _without_head(loaded: LoadedHead, head: ClassSource) -> _Loading:
@@ -161,9 +174,3 @@ def _not_loaded(sentence: str, reading: Reading[LoadedHead] | None = None) -> _L
         not_understood(sentence, *places),
         not_understood(sentence, *places),
     )
-
-
-def _only_quant_config(checkpoint: ServedCheckpoint) -> Mapping[str, Any] | None:
-    """hf_quant_config.json, where config.json has no section: SGLang reads the other file only then."""
-    has_own = any(checkpoint.config.get(key) for key in ("quantization_config", "compression_config"))
-    return None if has_own else checkpoint.hf_quant_config

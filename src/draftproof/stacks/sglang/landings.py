@@ -11,8 +11,8 @@ from draftproof.stacks.code_facts import Fate, TensorLanding, UnwrittenParameter
 from draftproof.stacks.place import Place
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.built_precision import built_precision, stored_precisions
+from draftproof.stacks.sglang.few_experts import FewExperts
 from draftproof.stacks.sglang.head_loading import BuiltParameter, Failure, LoadedHead
-from draftproof.stacks.vllm.representatives import Representatives
 
 TARGETS_EMBEDDING, TARGETS_OUTPUT_HEAD = "the target's embedding", "the target's output head"
 _SCALES = ("scale", "scale_2", "scale_inv", "zero_point", "k_scale", "v_scale")
@@ -31,7 +31,7 @@ class LoadedCheckpoint:
     """
 
     checkpoint: ServedCheckpoint
-    few: Representatives
+    few: FewExperts
     loaded: LoadedHead
     loader: MethodSource
     head: Place
@@ -72,11 +72,23 @@ def _unwritten(subject: LoadedCheckpoint) -> Iterator[UnwrittenParameter]:
         if written == 0 and parameter.is_filled and is_scale:
             # A scale that is made as one stays one: the precision has none on disk.
             continue
-        if written < parameter.size:
-            part = f" (part: {written:,} of {parameter.size:,} elements)" if written else ""
+        wanted = _wanted(subject, parameter)
+        if written < wanted:
+            part = f" (part: {written:,} of {wanted:,} elements)" if written else ""
             yield UnwrittenParameter(parameter.name + part, subject.head)
     for pattern, expert in subject.few.missing.items():
         yield UnwrittenParameter(f"{pattern.replace('{e}', str(expert))} (no such tensor)", subject.head)
+
+
+def _wanted(subject: LoadedCheckpoint, parameter: BuiltParameter) -> int:
+    """Elements that the tensors which were loaded must fill: of experts, only some were."""
+    experts, loaded = subject.few.experts, subject.few.loaded_experts
+    if not experts or ".experts." not in parameter.name or not parameter.shape:
+        return parameter.size
+    built = parameter.shape[0]
+    beyond = built - experts
+    # Shared experts may stand behind the routed ones in the same parameter.
+    return parameter.size // built * (loaded + beyond) if 0 <= beyond < experts else parameter.size
 
 
 def _landed(

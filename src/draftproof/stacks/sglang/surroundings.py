@@ -107,7 +107,20 @@ _GPU = {
     "sglang.srt.platforms.current_platform": "GPU",
 }
 
+_MODEL_CONFIG = "sglang.srt.configs.model_config"
+_LOADER_FILES = "sglang.srt.model_loader.weight_utils"
+_FILES = {
+    "os.path.exists": "exists",
+    "os.path.isfile": "exists",
+    "os.path.isdir": "is_folder",
+    "glob.glob": "other_files",
+    f"{_MODEL_CONFIG}.open": "open_file",
+    f"{_LOADER_FILES}.open": "open_file",
+    "json.load": "read_file",
+}
+
 _ENVIRONMENT = {
+    "types.MappingProxyType": "unchanged",
     "inspect.getattr_static": "attribute",
     "inspect.isclass": "is_class",
     "contextlib.suppress": "Suppressed",
@@ -166,7 +179,7 @@ def surroundings() -> dict[str, Any]:
     made["torch.version.hip"] = None
     made["transformers.models.auto.CONFIG_MAPPING"] = {}
     made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
-    for table in (_PROCESS, _GPU, _ENVIRONMENT, _AFTERWARDS, _OTHER_LAYERS, _WHOLE_MODEL):
+    for table in (_PROCESS, _GPU, _FILES, _ENVIRONMENT, _AFTERWARDS, _OTHER_LAYERS, _WHOLE_MODEL):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
     return made
 

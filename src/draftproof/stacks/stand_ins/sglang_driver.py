@@ -6,6 +6,7 @@ draft worker: one rank, one CUDA device, default arguments.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,9 +50,15 @@ TARGETS_OUTPUT_HEAD = "the target's output head"
 
 __all__ = ["field"]
 
+CHECKPOINT = "checkpoint"
+"""Path of the folder."""
+
 HEAD_CLASS: list[Any] = []
 """The class that the registry would give, which was looked up before."""
 
+
+OTHER_FILE: list[Any] = []
+"""Content of hf_quant_config.json, when there is one."""
 
 DEFAULTS: dict[str, Any] = {}
 """Server arguments by name, as declared."""
@@ -137,6 +144,9 @@ class Arguments:
         if name in DEFAULTS:
             return DEFAULTS[name]
         return Arguments() if name in GROUPS else None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        DEFAULTS[name] = value
 
     def override(self, **values: Any) -> Any:
         DEFAULTS.update(values)
@@ -357,6 +367,32 @@ def processors() -> int:
     return 132
 
 
+def exists(path: Any, *args: Any) -> bool:
+    """The checkpoint's folder, and the files in it that a stack may look for."""
+    text = str(path)
+    return text == CHECKPOINT or (bool(OTHER_FILE) and text.endswith("hf_quant_config.json"))
+
+
+def is_folder(path: Any) -> bool:
+    """The checkpoint's folder."""
+    return str(path) == CHECKPOINT
+
+
+def other_files(*args: Any, **keywords: Any) -> Any:
+    """JSON files in the folder that a stack may look for."""
+    return [f"{CHECKPOINT}/hf_quant_config.json"] if OTHER_FILE else []
+
+
+def open_file(*args: Any, **keywords: Any) -> Any:
+    """One of them."""
+    return NoStages()
+
+
+def read_file(*args: Any) -> Any:
+    """Its content."""
+    return copy.deepcopy(OTHER_FILE[0])
+
+
 def limits(*args: Any) -> Limits:
     """torch.finfo and torch.iinfo; nobody looks at the numbers."""
     return Limits()
@@ -446,7 +482,7 @@ def draft_config(model_config_class: Any, config_class: Any, content: Any) -> An
     model_config.is_draft_quantization_explicit = False
     model_config.speculative_algorithm = "EAGLE"
     model_config.quantization = None
-    model_config.model_path = "checkpoint"
+    model_config.model_path = CHECKPOINT
     model_config.revision = None
     model_config.sliding_window_size = None
     model_config.nvfp4_moe_meta = None
@@ -465,7 +501,6 @@ def build(
     head_class: Any,
     get_quantization_config: Any,
     initialize_model: Any,
-    methods: Any,
     situation: Any,
     other: Any,
     *subject: Any,
@@ -476,32 +511,22 @@ def build(
         head_class: its class.
         get_quantization_config: the stack's function that makes the quantisation of a model config.
         initialize_model: the stack's function that makes the model.
-        methods: the stack's table of quantisation classes.
         situation: compute capability times ten, the server arguments' defaults, `--quantization` or None,
             and the names of groups of arguments.
-        other: hf_quant_config.json; None when config.json has a section of its own.
+        other: content of hf_quant_config.json; None when there is none.
         subject: arguments of `draft_config`.
     """
     HEAD_CLASS.append(head_class)
     CAPABILITY[0] = situation[0]
     DEFAULTS.update(situation[1])
     GROUPS.extend(situation[3])
+    if other is not None:
+        OTHER_FILE.append(other)
     model_config = draft_config(*subject)
     model_config.quantization = situation[2]
-    hf_config = model_config.hf_config
-    names = ("quantization_config", "compression_config")
-    if all(getattr(hf_config, name, None) is None for name in names):
-        # SGLang looks for hf_quant_config.json beside the config then.
-        found = model_config._parse_modelopt_quant_config(other) if other is not None else None
-        model_config._parse_quant_hf_config = lambda: found
     model_config._find_quant_modelslim_config = nothing
     model_config._verify_quantization()
-    if other is not None and model_config.quantization is not None:
-        section = dict(other)
-        section["packed_modules_mapping"] = getattr(head_class, "packed_modules_mapping", {})
-        quantisation = methods[model_config.quantization].from_config(section)
-    else:
-        quantisation = get_quantization_config(model_config, LoadConfig())
+    quantisation = get_quantization_config(model_config, LoadConfig())
     return initialize_model(model_config, LoadConfig(), quantisation)
 
 
