@@ -69,6 +69,8 @@ class QuantizationArgs:
         self.block_structure = values.get("block_structure")
         self.dynamic = values.get("dynamic", False)
         self.observer = values.get("observer")
+        self.scale_dtype = values.get("scale_dtype")
+        self.zp_dtype = values.get("zp_dtype")
         self.strategy = self._strategy(values.get("strategy"))
         order = values.get("actorder")
         self.actorder = ActivationOrdering(order) if isinstance(order, str) else None

@@ -286,6 +286,12 @@ class Platform:
     def __init__(self, major: int, minor: int) -> None:
         self.capability = Capability(major, minor)
 
+    @property
+    def _enum(self) -> Any:
+        from vllm.platforms.interface import PlatformEnum
+
+        return PlatformEnum.CUDA
+
     def is_cuda(self) -> bool:
         return True
 

@@ -72,6 +72,10 @@ def vllm_config(
             "kernel_config": Given(
                 "kernel_config", {"moe_backend": "auto", "linear_backend": "auto"}, missing=Missing.NONE
             ),
+            "attention_config": Given(
+                "attention_config", {"sparse_mla_prefill_workspace_factor": 5}, missing=Missing.NONE
+            ),
+            "additional_config": {},
             "device_config": Given("device_config", {"device": "cuda", "device_type": "cuda"}),
             "lora_config": None,
             "quant_config": None,
@@ -107,9 +111,25 @@ def model_config(name: str, content: Mapping[str, Any], method: str | None) -> G
 
 
 def with_defaults(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A config with what its class adds to the file: whether embedding and output are tied, at both levels."""
+    """A config with what its class and vLLM's reader add to the file, at both levels.
+
+    That is whether embedding and output are tied, and the rotary parameters in the form of newer files.
+    """
     filled = {"tie_word_embeddings": False, **content}
     nested = content.get("text_config")
     if isinstance(nested, Mapping):
-        filled["text_config"] = {"tie_word_embeddings": filled["tie_word_embeddings"], **nested}
-    return filled
+        inner = {"tie_word_embeddings": filled["tie_word_embeddings"], **nested}
+        filled["text_config"] = _with_rotary(inner)
+        return filled
+    return _with_rotary(filled)
+
+
+def _with_rotary(content: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(content.get("rope_parameters"), Mapping):
+        return content
+    scaling = content.get("rope_scaling")
+    rotary = {"rope_type": "default", "rope_theta": content.get("rope_theta", 10_000.0)}
+    if isinstance(scaling, Mapping):
+        rotary.update(scaling)
+        rotary["rope_type"] = scaling.get("rope_type", scaling.get("type", "default"))
+    return {**content, "rope_parameters": rotary}

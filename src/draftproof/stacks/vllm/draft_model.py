@@ -115,17 +115,22 @@ class DraftRun:
     problem_place: Place | None = None
 
 
+def draft_evaluator(tree: SourceTree) -> Evaluator:
+    """Runs vLLM's own code, with stand-ins for everything around a model."""
+    return Evaluator(with_stand_ins(tree), surroundings(), _BOUND)
+
+
 class DraftBuilder:
     """Builds and loads one draft model, as often as asked.
 
     Args:
-        tree: vLLM's source.
+        evaluator: of vLLM's source with its stand-ins.
         subject: what is built.
     """
 
-    def __init__(self, tree: SourceTree, subject: DraftSubject) -> None:
+    def __init__(self, evaluator: Evaluator, subject: DraftSubject) -> None:
         self._subject = subject
-        self._evaluator = Evaluator(with_stand_ins(tree), surroundings(), _BOUND)
+        self._evaluator = evaluator
 
     def load(self, tensors: Sequence[StoredTensor]) -> DraftRun:
         """Build the model and load all tensors in one go."""

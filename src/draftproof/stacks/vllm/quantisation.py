@@ -11,23 +11,19 @@ from draftproof.stacks.evaluation import (
     Given,
     Missing,
     Named,
-    Settings,
-    pretrained_config,
     RaisedError,
+    pretrained_config,
     single,
 )
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, absent, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
-from draftproof.stacks.source import SourceTree
 from draftproof.stacks.vllm.draft_mapping import with_quantisation
-from draftproof.stacks.vllm.surroundings import DRIVER, surroundings, with_stand_ins
+from draftproof.stacks.vllm.surroundings import DRIVER
 
 MODEL_CONFIG = "vllm/config/model.py"
 CONVERTOR = "vllm/transformers_utils/model_arch_config_convertor.py"
-METHODS = "vllm/model_executor/layers/quantization/__init__.py"
 _VERIFY = "ModelConfig._verify_quantization"
-_BOUND = Settings(paths=1, labels_traced=frozenset(), decide=lambda text, place: False)
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,13 @@ class Quantisation:
     refusal: RaisedError | None = None
 
 
-def quantisation(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Quantisation]:
-    """The quantisation of a checkpoint; absent when it has none."""
+def quantisation(evaluator: Evaluator, checkpoint: ServedCheckpoint) -> Reading[Quantisation]:
+    """The quantisation of a checkpoint; absent when it has none.
+
+    Args:
+        evaluator: of the stack's source with its stand-ins.
+        checkpoint: what is served.
+    """
     place = Place(MODEL_CONFIG, 1)
     config = pretrained_config(with_quantisation(checkpoint), "hf_config")
     text = config.attributes.get("text_config")
@@ -61,7 +62,6 @@ def quantisation(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Quan
         },
         missing=Missing.NONE,
     )
-    evaluator = Evaluator(with_stand_ins(tree), surroundings(me_quant=_methods()), _BOUND)
     outcomes = evaluator.call(
         DRIVER,
         "recognise",
@@ -86,12 +86,3 @@ def quantisation(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Quan
     if method == "modelopt_mixed" and "quantized_layers" not in section and checkpoint.hf_quant_config:
         section = dict(checkpoint.hf_quant_config)
     return found(Quantisation(method, section), f"vLLM calls the quantisation {method}", place)
-
-
-def _methods() -> Given:
-    """The module of quantisations, which vLLM imports when it is first used."""
-    names = (
-        *("QUANTIZATION_METHODS", "DEPRECATED_QUANTIZATION_METHODS", "QuantizationMethods"),
-        "get_quantization_config",
-    )
-    return Given("me_quant", {name: Named(METHODS, name) for name in names})

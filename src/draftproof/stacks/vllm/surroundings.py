@@ -8,12 +8,13 @@ from __future__ import annotations
 import importlib.resources
 from typing import Any
 
-from draftproof.stacks.evaluation.settings import Named
+from draftproof.stacks.evaluation.settings import Given, Named
 from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.source import SourceTree
 
 PARTS = "draftproof_stand_ins/torch_parts.py"
 DRIVER = "draftproof_stand_ins/vllm_driver.py"
+COMPRESSED = "draftproof_stand_ins/compressed_tensors_parts.py"
 
 _TORCH = {
     "torch.Tensor": "Tensor",
@@ -97,6 +98,15 @@ _STANDARD_LIBRARY = {
     "inspect.getattr_static": "static_attribute",
 }
 
+_COMPRESSED_TENSORS = {
+    f"compressed_tensors{part}.{name}": name
+    for part in ("", ".quantization", ".config", ".config.base")
+    for name in (
+        *("QuantizationType", "QuantizationStrategy", "ActivationOrdering", "CompressionFormat"),
+        *("SparsityStructure", "QuantizationArgs", "SparsityCompressionConfig"),
+    )
+}
+
 _CONFIGURATION = {
     "vllm.platforms.current_platform": "PLATFORM",
     "vllm.config.vllm.get_current_vllm_config": "current",
@@ -105,17 +115,32 @@ _CONFIGURATION = {
 }
 
 
-def surroundings(**extra: Any) -> dict[str, Any]:
-    """Dotted names and what takes their place; `extra` ones are of vllm.config.model."""
+METHODS = "vllm/model_executor/layers/quantization/__init__.py"
+
+
+def surroundings() -> dict[str, Any]:
+    """Dotted names and what takes their place."""
     made: dict[str, Any] = {name: Named(PARTS, part) for name, part in _TORCH.items()}
+    made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
     for table in (_ONE_RANK, _OTHER_LAYERS, _STANDARD_LIBRARY, _CONFIGURATION):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
-    made.update({f"vllm.config.model.{name}": value for name, value in extra.items()})
+    made["vllm.config.model.me_quant"] = _quantisations()
     return made
+
+
+def _quantisations() -> Given:
+    """The module of quantisations, which vLLM imports when it is first used."""
+    names = (
+        *("QUANTIZATION_METHODS", "DEPRECATED_QUANTIZATION_METHODS", "QuantizationMethods"),
+        "get_quantization_config",
+    )
+    return Given("me_quant", {name: Named(METHODS, name) for name in names})
 
 
 def with_stand_ins(tree: SourceTree) -> SourceTree:
     """A stack's tree with the files that `surroundings` names."""
     folder = importlib.resources.files("draftproof.stacks.stand_ins")
-    texts = {path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER)}
+    texts = {
+        path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER, COMPRESSED)
+    }
     return OverlaidTree(tree, {**texts, "draftproof_stand_ins/__init__.py": ""})
