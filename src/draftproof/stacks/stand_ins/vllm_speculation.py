@@ -71,11 +71,19 @@ class TargetModel:
         return 0
 
 
+class Registry:
+    """Says of every architecture that it is there: whether it is, the code link looks at."""
+
+    def inspect_model_cls(self, architectures: list[str], config: Any) -> Any:
+        return None, architectures[0]
+
+
 class DraftModel:
     """What vLLM's model configuration makes of the draft: the same file, rewritten by the override."""
 
     head_dtype = "bfloat16"
     dtype = "bfloat16"
+    registry = Registry()
 
     def __init__(self, **given: Any) -> None:
         self.given = given
@@ -87,6 +95,9 @@ class DraftModel:
         self.hf_text_config = getattr(self.hf_config, "text_config", self.hf_config)
         self.architectures = getattr(self.hf_config, "architectures", [])
         self.is_moe = False
+
+    def get_model_arch_config(self) -> Any:
+        return None
 
     def verify_with_parallel_config(self, parallel: Any) -> None:
         pass
