@@ -1,7 +1,7 @@
 """The values that kernels are chosen by, as they travel from a judged command to the link about kernels.
 
-Link 4 carries them as words (`ResolvedLaunch.options`): the field's name, its value, and why. `exported` writes
-them, `in_force` reads them again.
+Link 4 carries them as words (`ResolvedLaunch.options`): the field's name, its value, and why. `exported`
+writes them, `in_force` reads them again.
 """
 
 from __future__ import annotations

@@ -53,4 +53,4 @@ class SglangRules:
         """Link 5."""
         from draftproof.stacks.sglang.backends import backends
 
-        return backends(stack.tree, checkpoint, situation, judgement)
+        return backends(stack, checkpoint, situation, judgement)

@@ -1,0 +1,89 @@
+"""Link 5 for SGLang: which kernels this version chooses for a checkpoint, on a GPU, with a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from draftproof.errors import SourceError
+from draftproof.hardware.gpu import Gpu
+from draftproof.hardware.gpu_table import GPUS
+from draftproof.hardware.state_layout import StateLayout
+from draftproof.stacks.backend_facts import BackendFacts, KernelChoice
+from draftproof.stacks.launch_facts import LaunchJudgement
+from draftproof.stacks.reading import Reading, not_understood
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.sglang.attention_kernels import AttentionQuestion, attention_choices
+from draftproof.stacks.sglang.delta_net import delta_net_choices
+from draftproof.stacks.sglang.dense_kernels import dense_choice
+from draftproof.stacks.sglang.expert_kernels import expert_choice
+from draftproof.stacks.sglang.in_force import ValuesInForce, in_force
+from draftproof.stacks.sglang.kernel_groups import kernel_groups
+from draftproof.stacks.sglang.kernel_packages import Packages
+from draftproof.stacks.sglang.selector import Selectors
+from draftproof.stacks.sglang.state_copies import no_state, state_copies
+from draftproof.stacks.sglang.state_types import FIELD as STATE_FIELD
+from draftproof.stacks.sglang.state_types import state_environment
+from draftproof.stacks.situation import Situation
+from draftproof.stacks.stack import Stack
+
+_NAMELESS_CAPABILITY = 90
+"""Of the GPU that states are counted for when none was named; they do not depend on it."""
+
+
+def backends(
+    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, judgement: LaunchJudgement
+) -> BackendFacts:
+    """The kernels, the layout of states, and what must be installed."""
+    values = in_force(judgement.resolved)
+    if not values.values:
+        sentence = "the command's values in force are not known: link 4 did not resolve it"
+        return BackendFacts((), not_understood(sentence))
+    gpu = situation.gpu or next(each for each in GPUS if each.capability == _NAMELESS_CAPABILITY)
+    try:
+        return _facts(stack, checkpoint, situation, values, gpu)
+    except SourceError as error:
+        return BackendFacts((), not_understood(str(error)))
+
+
+def _facts(
+    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, values: ValuesInForce, gpu: Gpu
+) -> BackendFacts:
+    environment = state_environment(values.values.get(STATE_FIELD))
+    selectors = Selectors(stack.tree, gpu, values, Packages(stack), environment)
+    has_draft = values.values.get("speculative_algorithm") is not None
+    layout: Reading[StateLayout] = no_state()
+    if is_hybrid(checkpoint):
+        layout = state_copies(selectors, checkpoint.config, has_draft)
+    choices: tuple[KernelChoice, ...] = ()
+    if situation.gpu is not None:
+        choices = tuple(_choices(selectors, checkpoint, has_draft))
+    return BackendFacts(choices, layout)
+
+
+def _choices(selectors: Selectors, checkpoint: ServedCheckpoint, has_draft: bool) -> Iterator[KernelChoice]:
+    for group in kernel_groups(checkpoint):
+        if group.is_draft and not has_draft:
+            continue
+        yield expert_choice(selectors, group) if group.is_expert else dense_choice(selectors, group)
+    question = AttentionQuestion(
+        selectors, is_latent(checkpoint), is_hybrid(checkpoint), checkpoint.architecture, has_draft
+    )
+    yield from attention_choices(question)
+    if is_hybrid(checkpoint):
+        yield from delta_net_choices(selectors, checkpoint.config, has_draft)
+
+
+def is_hybrid(checkpoint: ServedCheckpoint) -> bool:
+    """Gated DeltaNet layers stand between the attention layers."""
+    return isinstance(_text(checkpoint).get("linear_num_value_heads"), int)
+
+
+def is_latent(checkpoint: ServedCheckpoint) -> bool:
+    """Attention with one compressed key and value for all heads."""
+    return isinstance(_text(checkpoint).get("kv_lora_rank"), int)
+
+
+def _text(checkpoint: ServedCheckpoint) -> Mapping[str, Any]:
+    text = checkpoint.config.get("text_config")
+    return text if isinstance(text, Mapping) else checkpoint.config
