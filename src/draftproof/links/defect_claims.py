@@ -54,15 +54,16 @@ def _breaking(root: Path, finding: DefectFinding) -> EvidenceItem:
 
 def _others(root: Path, findings: Sequence[DefectFinding]) -> EvidenceItem:
     places = [place for finding in findings if _matters(finding) for place in finding.present.places[:1]]
-    looked = count_text(len(findings), "known defect")
-    absent = sum(finding.present.value is False for finding in findings)
-    foreign = sum(not finding.applies for finding in findings)
+    there = [finding for finding in findings if finding.present.value is True]
+    concern = sum(finding.applies for finding in there)
+    observed = f"looked for {count_text(len(findings), 'known defect')}: {len(there)} are in this source"
+    observed += f", {concern} of them concern this checkpoint without breaking it" if concern else ""
     return EvidenceItem(
         check="known-defects",
         claim="No other known defect of this stack breaks this head.",
         verdict=Verdict.PROVEN,
         expected="no known defect that applies to this checkpoint",
-        observed=f"looked for {looked}: {absent} not in this source, {foreign} of no concern here",
+        observed=observed,
         where=locations(places),
         command=show_lines(root, places),
         notes=tuple(_notes(findings)),
