@@ -33,6 +33,7 @@ def vllm_config(
             "static_forward_context": {},
             "static_all_moe_layers": [],
             "custom_ops": ["none"],
+            "mode": Named("vllm/config/compilation.py", "CompilationMode.VLLM_COMPILE"),
             "fast_moe_cold_start": False,
         },
         missing=Missing.NONE,

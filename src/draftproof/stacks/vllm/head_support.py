@@ -2,25 +2,255 @@
 
 from __future__ import annotations
 
-from draftproof.stacks.code_facts import HeadSupport
-from draftproof.stacks.reading import not_understood
+import ast
+import re
+from dataclasses import dataclass, replace
+
+from draftproof.errors import SourceError
+from draftproof.stacks.code_facts import HeadSupport, Noticing, TensorLanding, UnwrittenParameter
+from draftproof.stacks.evaluation import Evaluator
+from draftproof.stacks.place import Place
+from draftproof.stacks.reading import Reading, absent, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
+from draftproof.stacks.vllm.class_body import find_method, implementation, lineage
+from draftproof.stacks.vllm.class_location import ClassSite, locate_class
+from draftproof.stacks.vllm.defects import code_defects
+from draftproof.stacks.vllm.draft_mapping import DraftMapping, draft_mapping
+from draftproof.stacks.vllm.draft_model import (
+    DraftBuilder,
+    DraftRun,
+    DraftSubject,
+    draft_evaluator,
+)
+from draftproof.stacks.vllm.landings import (
+    Loaded,
+    head_precision,
+    is_about_missing,
+    refused_landings,
+    tensor_landings,
+    unwritten_parameters,
+)
+from draftproof.stacks.vllm.noticing import noticing
+from draftproof.stacks.vllm.quantisation import Quantisation, quantisation
+from draftproof.stacks.vllm.registry import registration
+from draftproof.stacks.vllm.representatives import Representatives, representatives
+
+_DRAFTERS = "vllm/v1"
+_SHARING = re.compile(r"(draft_inner|self\.model\.model)\.embed_tokens = target_embed")
+_OURS = re.compile(
+    r"(AttributeError: .* object has no attribute|TypeError|NameError|UnboundLocalError|RecursionError)"
+)
+"""Errors that may come from what takes the place of torch or of a config's class, not from vLLM's own rule."""
+_KERNELS = ("/kernels/", "/oracle/")
+_DEFAULT_CAPABILITY = (10, 0)
+
+
+@dataclass(frozen=True)
+class LoadingFacts:
+    """The part of link 3 that needs the draft model built.
+
+    Attributes:
+        precision: of the head as built, in words.
+        landings: the fate of every tensor.
+        unwritten: parameters that stay unwritten.
+    """
+
+    precision: Reading[str]
+    landings: Reading[tuple[TensorLanding, ...]]
+    unwritten: Reading[tuple[UnwrittenParameter, ...]]
 
 
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about vLLM and this checkpoint."""
-    sentence = "not looked for yet"
+    target_site, target = _class_of(tree, checkpoint.architecture)
+    mapping = draft_mapping(tree, checkpoint)
+    defects = code_defects(tree, checkpoint, situation)
+    if mapping.value is None:
+        return _without_draft(target, mapping, defects)
+    entry = registration(tree, mapping.value.architecture)
+    draft_site, draft_class = _class_of(tree, mapping.value.architecture)
+    if draft_site is None:
+        facts, body, noticed = _unbuilt(draft_class)
+    else:
+        evaluator = draft_evaluator(tree)
+        recognised = quantisation(evaluator, checkpoint)
+        facts = _loading(tree, evaluator, checkpoint, situation, (target_site, draft_site), recognised)
+        body = implementation(tree, draft_site)
+        noticed = noticing(tree, draft_site, recognised.value is not None)
     return HeadSupport(
-        target=not_understood(sentence),
-        draft_architecture=not_understood(sentence),
-        draft_class=not_understood(sentence),
-        registration=not_understood(sentence),
-        implementation=not_understood(sentence),
-        head_precision=not_understood(sentence),
-        landings=not_understood(sentence),
-        unwritten=not_understood(sentence),
-        noticing=not_understood(sentence),
-        defects=(),
+        target=target,
+        draft_architecture=_named(mapping),
+        draft_class=draft_class,
+        registration=_registered(entry.value is not None, entry.sentence, entry),
+        implementation=body,
+        head_precision=facts.precision,
+        landings=facts.landings,
+        unwritten=facts.unwritten,
+        noticing=noticed,
+        defects=defects,
     )
+
+
+def _class_of(tree: SourceTree, architecture: str) -> tuple[ClassSite | None, Reading[str]]:
+    """The class that is registered for an architecture, and the same as a claim."""
+    entry = registration(tree, architecture)
+    if entry.value is None:
+        return None, Reading(None, entry.sentence, entry.places, entry.understood)
+    site = locate_class(tree, entry.value.module, entry.value.class_name)
+    if site.value is None:
+        return None, Reading(None, site.sentence, (*site.places, *entry.places), site.understood)
+    sentence = f"class {site.value.name} of {entry.value.module} is registered for {architecture}"
+    return site.value, found(site.value.name, sentence, site.value.place, *entry.places)
+
+
+def _named(mapping: Reading[DraftMapping]) -> Reading[str]:
+    value = mapping.value
+    if value is None:
+        return Reading(None, mapping.sentence, mapping.places, mapping.understood)
+    return found(value.architecture, f"becomes {mapping.sentence}", *mapping.places)
+
+
+def _registered(is_found: bool, sentence: str, entry: Reading[object]) -> Reading[str]:
+    return Reading(sentence if is_found else None, sentence, entry.places, entry.understood)
+
+
+def _without_draft(
+    target: Reading[str], mapping: Reading[DraftMapping], defects: tuple
+) -> HeadSupport:
+    """Without a draft architecture nothing further can be asked."""
+    sentence = "there is no draft architecture to look for"
+
+    def open_claim() -> Reading:
+        return not_understood(sentence, *mapping.places)
+
+    return HeadSupport(
+        target=target,
+        draft_architecture=_named(mapping),
+        draft_class=open_claim(),
+        registration=open_claim(),
+        implementation=open_claim(),
+        head_precision=open_claim(),
+        landings=open_claim(),
+        unwritten=open_claim(),
+        noticing=open_claim(),
+        defects=defects,
+    )
+
+
+def _unbuilt(draft_class: Reading[str]) -> tuple[LoadingFacts, Reading[str], Reading[Noticing]]:
+    sentence = f"there is no draft class to look at: {draft_class.sentence}"
+    places = draft_class.places
+    facts = LoadingFacts(
+        not_understood(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
+    )
+    return facts, not_understood(sentence, *places), not_understood(sentence, *places)
+
+
+def _loading(
+    tree: SourceTree,
+    evaluator: Evaluator,
+    checkpoint: ServedCheckpoint,
+    situation: Situation,
+    sites: tuple[ClassSite | None, ClassSite],
+    recognised: Reading[Quantisation],
+) -> LoadingFacts:
+    """Builds the draft model and loads the checkpoint's head into it."""
+    few = representatives(checkpoint)
+    target, draft = sites
+    if not recognised.understood:
+        return _open(recognised.sentence, *recognised.places)
+    refusal = recognised.value.refusal if recognised.value is not None else None
+    if refusal is not None:
+        return _refused(few, DraftRun((), refusal, {}, (), (), {}), draft)
+    reduced = draft_mapping(tree, replace(checkpoint, config=few.config))
+    if reduced.value is None:
+        return _open(reduced.sentence, *reduced.places)
+    gpu = situation.gpu
+    subject = DraftSubject(
+        draft,
+        target,
+        few.config,
+        reduced.value.config,
+        recognised.value,
+        divmod(gpu.capability, 10) if gpu is not None else _DEFAULT_CAPABILITY,
+    )
+    builder = DraftBuilder(evaluator, subject)
+    run = builder.load(few.tensors)
+    unclear = _unclear(run, draft)
+    if unclear is not None:
+        return _open(unclear[0], unclear[1], draft.place)
+    singly = builder.load_singly(few.tensors) if run.error is not None else None
+    if singly is not None and not singly.parameters:
+        return _refused(few, run, draft)
+    loaded = Loaded(few, run, singly, _loader_line(tree, draft), _sharing(tree))
+    return _read(loaded, draft)
+
+
+def _read(loaded: Loaded, draft: ClassSite) -> LoadingFacts:
+    landings = tensor_landings(loaded)
+    unwritten = unwritten_parameters(loaded)
+    places = tuple(dict.fromkeys(place for landing in landings for place in landing.places[:1]))[:4]
+    precision = head_precision(loaded.final)
+    fates = f"{sum(landing.count for landing in landings)} tensors were followed through vLLM's own loader"
+    if loaded.run.error is not None and is_about_missing(loaded):
+        fates = f"{fates}, which ends with {loaded.run.error}"
+    left = f"{len(unwritten)} parameters stay unwritten" if unwritten else "every parameter is written"
+    return LoadingFacts(
+        found(precision, f"built by vLLM's own constructors: {precision}", draft.place),
+        found(landings, fates, *places, loaded.loader),
+        found(unwritten, left, *(parameter.place for parameter in unwritten[:4]), loaded.loader),
+    )
+
+
+def _refused(few: Representatives, run: DraftRun, draft: ClassSite) -> LoadingFacts:
+    """The start ends while the draft model is built."""
+    error = run.error
+    if error is None:
+        return _open("the draft model was not built", draft.place)
+    sentence = f"the start ends while the head is built: {error}"
+    landings = refused_landings(few, error, sentence, draft.place)
+    return LoadingFacts(
+        not_understood(sentence, error.place, draft.place),
+        found(landings, sentence, error.place, draft.place),
+        not_understood(sentence, error.place, draft.place),
+    )
+
+
+def _unclear(run: DraftRun, draft: ClassSite) -> tuple[str, Place] | None:
+    """Why nothing follows from a run, if so."""
+    looked = f"built {draft.name} and loaded the head with vLLM's own rules"
+    if run.problem:
+        return f"{looked}; {run.problem}", run.problem_place or draft.place
+    for condition in run.conditions:
+        if condition.place.file == draft.file:
+            return f"{looked}; it depends on {condition.text}", condition.place
+    error = run.error
+    if error is None:
+        return None
+    if _OURS.match(str(error)):
+        return f"{looked}; ended with {error}", error.place
+    if any(part in error.place.file for part in _KERNELS):
+        return f"{looked}; no kernel was found: {error}", error.place
+    return None
+
+
+def _open(sentence: str, *places: Place) -> LoadingFacts:
+    return LoadingFacts(
+        not_understood(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
+    )
+
+
+def _loader_line(tree: SourceTree, draft: ClassSite) -> Place:
+    method = find_method(tree, lineage(tree, draft), "load_weights")
+    return method.place if method is not None else draft.place
+
+
+def _sharing(tree: SourceTree) -> Place | None:
+    """Where the target's embedding is put in the place of the draft's."""
+    for file in tree.containing(_DRAFTERS, ".embed_tokens = target_embed"):
+        for number, line in enumerate(tree.text(file).splitlines(), 1):
+            if _SHARING.search(line):
+                return Place(file, number)
+    return None
