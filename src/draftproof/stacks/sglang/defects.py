@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from draftproof.stacks.defect import Defect, DefectFinding, DefectLink, Harm
-from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.defect import Defect, DefectLink, Harm
 from draftproof.stacks.sglang import defect_conditions as concerns
 from draftproof.stacks.sglang import defect_queries as asks
-from draftproof.stacks.situation import Situation
-from draftproof.stacks.source import SourceTree
 
 _ALL = ("0.5.9", "0.5.12", "0.5.23")
 _SILENT = "the server starts, the text is right, the accept length stays near 1.0"
@@ -222,12 +219,3 @@ DEFECTS: tuple[Defect, ...] = (
         "name the modules without *",
     ),
 )
-
-
-def code_defects(
-    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
-) -> tuple[DefectFinding, ...]:
-    """Each known defect of loading: whether this source has it, and whether it matters here."""
-    return tuple(
-        DefectFinding(defect, defect.query(tree), defect.applies(checkpoint, situation)) for defect in DEFECTS
-    )

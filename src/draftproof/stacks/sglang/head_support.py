@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+import json
+from dataclasses import dataclass
 from functools import lru_cache
 
-from draftproof.errors import SourceError
-from draftproof.stacks.classes import ClassSource
-from draftproof.stacks.code_facts import HeadSupport, TensorLanding, UnwrittenParameter
+from draftproof.stacks.code_facts import HeadSupport, Noticing
+from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.evaluation.evaluator import Evaluator
 from draftproof.stacks.evaluation.settings import Settings
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.reading import Reading, found, not_understood
+from draftproof.stacks.recorded_reading import RecordedReading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
-from draftproof.stacks.sglang.argument_defaults import argument_defaults, argument_groups
-from draftproof.stacks.sglang.built_precision import head_summary
-from draftproof.stacks.sglang.defect_conditions import method_of, quantisation_of
-from draftproof.stacks.sglang.defects import code_defects
-from draftproof.stacks.sglang.draft_config import config_subject, draft_architecture
-from draftproof.stacks.sglang.few_experts import few_experts
-from draftproof.stacks.sglang.head_class import effective_method, implementation
-from draftproof.stacks.sglang.head_loading import HeadSubject, LoadedHead, load_head
-from draftproof.stacks.sglang.landings import LoadedCheckpoint, tensor_landings, unwritten_parameters
+from draftproof.stacks.sglang.defects import DEFECTS
+from draftproof.stacks.sglang.draft_config import draft_architecture
+from draftproof.stacks.sglang.head_class import implementation
+from draftproof.stacks.sglang.loading_readings import LoadingReadings, not_loaded, read_loading
 from draftproof.stacks.sglang.noticing import noticing
 from draftproof.stacks.sglang.registry import Registration, registration
 from draftproof.stacks.sglang.surroundings import installed, surroundings, with_stand_ins
@@ -35,43 +33,87 @@ _SETTINGS = Settings(
 
 
 @dataclass(frozen=True)
-class _Loading:
-    """What loading says about the head."""
+class _Kept:
+    """Everything that is read from the source for one checkpoint; attributes as in `HeadSupport`."""
 
-    head_precision: Reading[str]
-    landings: Reading[tuple[TensorLanding, ...]]
-    unwritten: Reading[tuple[UnwrittenParameter, ...]]
+    target: Reading[str]
+    draft_architecture: Reading[str]
+    draft_class: Reading[str]
+    registration: Reading[str]
+    implementation: Reading[str]
+    loading: LoadingReadings
+    noticing: Reading[Noticing]
+    defects: tuple[Reading[bool], ...]
 
 
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about SGLang and this checkpoint."""
-    evaluator = _evaluator(tree)
+    capability = situation.gpu.capability if situation.gpu is not None else _ASSUMED_CAPABILITY
+    reader = _reader(tree)
+    name = f"sglang head {_identity(checkpoint)} {capability}"
+    kept = remember(tree, name, lambda view: _read(view, reader, checkpoint, capability), _Kept)
+    return HeadSupport(
+        target=kept.target,
+        draft_architecture=kept.draft_architecture,
+        draft_class=kept.draft_class,
+        registration=kept.registration,
+        implementation=kept.implementation,
+        head_precision=kept.loading.head_precision,
+        landings=kept.loading.landings,
+        unwritten=kept.loading.unwritten,
+        noticing=kept.noticing,
+        defects=tuple(
+            DefectFinding(defect, present, defect.applies(checkpoint, situation))
+            for defect, present in zip(DEFECTS, kept.defects, strict=True)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """An evaluator, and what it has read so far."""
+
+    evaluator: Evaluator
+    recorded: RecordedReading
+
+
+@lru_cache(maxsize=4)
+def _reader(tree: SourceTree) -> _Reader:
+    """One for all checkpoints that are asked about: what it has read and compiled is kept."""
+    recorded = RecordedReading(tree)
+    return _Reader(Evaluator(with_stand_ins(recorded), surroundings(), _SETTINGS), recorded)
+
+
+def _identity(checkpoint: ServedCheckpoint) -> str:
+    """A digest of everything about a checkpoint that the readings depend on."""
+    total = hashlib.sha256()
+    total.update(json.dumps([checkpoint.config, checkpoint.hf_quant_config], default=str).encode())
+    for tensor in checkpoint.head.values():
+        total.update(f"{tensor.name} {tensor.shape} {tensor.dtype}\n".encode())
+    return total.hexdigest()
+
+
+def _read(tree: SourceTree, reader: _Reader, checkpoint: ServedCheckpoint, capability: int) -> _Kept:
+    evaluator = reader.evaluator
     target = _target(tree, checkpoint)
     mapped = _mapped(tree, evaluator, checkpoint)
     draft = _draft_registration(tree, mapped)
     implemented: Reading[str] = not_understood(draft.sentence)
-    loading = _not_loaded(draft.sentence)
+    loading = not_loaded(draft.sentence)
     if draft.value is not None:
         implemented = implementation(tree, draft.value.cls)
-        loading = _load(tree, evaluator, checkpoint, situation, draft.value.cls)
-    return HeadSupport(
+        loading = read_loading(tree, evaluator, checkpoint, capability, draft.value.cls)
+    reader.recorded.replay(tree)
+    return _Kept(
         target=_named(target),
         draft_architecture=mapped,
         draft_class=_class(draft),
         registration=_named(draft),
         implementation=implemented,
-        head_precision=loading.head_precision,
-        landings=loading.landings,
-        unwritten=loading.unwritten,
+        loading=loading,
         noticing=noticing(tree),
-        defects=code_defects(tree, checkpoint, situation),
+        defects=tuple(defect.query(tree) for defect in DEFECTS),
     )
-
-
-@lru_cache(maxsize=4)
-def _evaluator(tree: SourceTree) -> Evaluator:
-    """One for all checkpoints that are asked about: what it has read and compiled is kept."""
-    return Evaluator(with_stand_ins(tree), surroundings(), _SETTINGS)
 
 
 def _target(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Registration]:
@@ -103,74 +145,3 @@ def _class(reading: Reading[Registration]) -> Reading[str]:
         return _named(reading)
     cls = reading.value.cls
     return found(cls.name, f"class {cls.name} is in {cls.file}", cls.place)
-
-
-def _load(
-    tree: SourceTree,
-    evaluator: Evaluator,
-    checkpoint: ServedCheckpoint,
-    situation: Situation,
-    head: ClassSource,
-) -> _Loading:
-    few = few_experts(checkpoint)
-    subject = HeadSubject(
-        head=head,
-        config=config_subject(tree, few.config),
-        hf_quant_config=checkpoint.hf_quant_config,
-        capability=situation.gpu.capability if situation.gpu is not None else _ASSUMED_CAPABILITY,
-        defaults=argument_defaults(tree),
-        groups=argument_groups(tree),
-    )
-    loaded = load_head(evaluator, subject, few.tensors)
-    named = _quantization_argument(checkpoint)
-    words = ""
-    if loaded.value is None and named is not None:
-        # Older versions do not find ModelOpt's FP4 by themselves.
-        again = load_head(evaluator, replace(subject, quantization=named), few.tensors)
-        if again.value is not None:
-            loaded, words = again, f" with --quantization {named}"
-    if loaded.value is None:
-        return _not_loaded(loaded.sentence, loaded)
-    try:
-        loader = effective_method(tree, head, "load_weights")
-    except SourceError as error:
-        return _not_loaded(error.message)
-    if loader is None:
-        return _not_loaded(f"{head.name} and its bases have no load_weights")
-    whole = LoadedCheckpoint(checkpoint, few, loaded.value, loader, head.place)
-    if not checkpoint.head:
-        return _without_head(loaded.value, head)
-    unwritten = unwritten_parameters(whole)
-    every = f"every one of {len(loaded.value.parameters)} parameters is written or shared"
-    precision = head_summary(loaded.value.parameters) + words
-    return _Loading(
-        found(precision, f"the head is built in {precision}", head.place),
-        found(tensor_landings(whole), loaded.sentence, loader.place),
-        found(unwritten, every if not unwritten else f"{len(unwritten)} are not written", loader.place),
-    )
-
-
-def _quantization_argument(checkpoint: ServedCheckpoint) -> str | None:
-    """What a user has to name where SGLang does not find it: ModelOpt's FP4."""
-    section = quantisation_of(checkpoint)
-    is_fp4 = "FP4" in str(section.get("quant_algo", "")).upper()
-    return "modelopt_fp4" if is_fp4 and method_of(checkpoint).startswith("modelopt") else None
-
-
-def _without_head(loaded: LoadedHead, head: ClassSource) -> _Loading:
-    precision = head_summary(loaded.parameters)
-    nothing = "the checkpoint has no tensor of a head to follow"
-    return _Loading(
-        found(precision, f"the head is built in {precision}", head.place),
-        found((), nothing, head.place),
-        not_understood(nothing, head.place),
-    )
-
-
-def _not_loaded(sentence: str, reading: Reading[LoadedHead] | None = None) -> _Loading:
-    places = reading.places if reading is not None else ()
-    return _Loading(
-        not_understood(sentence, *places),
-        not_understood(sentence, *places),
-        not_understood(sentence, *places),
-    )
