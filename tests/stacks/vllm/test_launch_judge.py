@@ -23,9 +23,9 @@ def asked(**keys: object) -> str:
 
 WRONG = (
     # what is typed after the start, the check that breaks, what is seen, what is advised
-    (asked(method="nextn"), "method-accepted", "none of them", '"method": "mtp"'),
-    (asked(method="NEXTN"), "method-accepted", "none of them", '"method": "mtp"'),
-    (asked(method="EAGLE"), "method-accepted", "capitals included", '"method": "mtp"'),
+    (asked(method="nextn"), "algorithm-accepted", "none of them", '"method": "mtp"'),
+    (asked(method="NEXTN"), "algorithm-accepted", "none of them", '"method": "mtp"'),
+    (asked(method="EAGLE"), "algorithm-accepted", "capitals included", '"method": "mtp"'),
     (asked(method="eagle"), "starts", "without speculative model", '"method": "mtp"'),
     (asked(num_speculative_tokens=None), "starts", "num_speculative_tokens", "num_speculative_tokens"),
     (asked(num_speculative_tokens=0), "speculative-value", "must be > 0", "num_speculative_tokens"),
@@ -105,7 +105,7 @@ def test_an_older_name_of_the_method_becomes_mtp_with_a_warning(version: str) ->
 
     assert not broken(judgement)
     assert judgement.resolved.algorithm.value == "mtp"
-    assert findings(judgement, "method-accepted")[0].ruling is Ruling.WARNS
+    assert findings(judgement, "algorithm-accepted")[0].ruling is Ruling.WARNS
     assert any("deprecated" in reading.sentence for reading in judgement.resolved.changed)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from draftproof.errors import SourceError
 from draftproof.hardware.shape import shape_of
 from draftproof.stacks.backend_facts import KernelChoice, Operation, Phase
-from draftproof.stacks.command.binding import BoundCommand
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
@@ -31,7 +30,6 @@ def backend_findings(
     stack: Stack,
     checkpoint: ServedCheckpoint,
     situation: Situation,
-    bound: BoundCommand,
     in_force: tuple[tuple[str, str, str], ...],
 ) -> Iterator[LaunchFinding]:
     """One finding for each kernel that is asked for by name and concerns the checkpoint."""

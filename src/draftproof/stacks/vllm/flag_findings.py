@@ -14,6 +14,8 @@ from draftproof.stacks.vllm.option_values import problem_with
 
 EXISTS = "option-exists"
 VALUE = "option-value"
+_EXISTS_CLAIM = "Every option of the command exists in this version."
+_VALUE_CLAIM = "Every value of the command is one that the option takes."
 _LEVEL = re.compile(r"-O=?\w*")
 
 
@@ -31,18 +33,18 @@ def bound_to(command: Command, options: DeclaredOptions) -> BoundCommand:
     return bind(command, options.table, spelled)
 
 
-def flag_findings(bound: BoundCommand, options: DeclaredOptions, version: str) -> Iterator[LaunchFinding]:
+def flag_findings(bound: BoundCommand, options: DeclaredOptions) -> Iterator[LaunchFinding]:
     """What is to say about each option of the command."""
     for flag in bound.flags:
         if flag.option is None:
-            yield _unknown(flag, options.table, version)
+            yield _unknown(flag, options.table)
         else:
-            yield _known(flag, flag.option, options, version)
+            yield _known(flag, flag.option, options)
 
 
-def _unknown(flag: BoundFlag, table: OptionTable, version: str) -> LaunchFinding:
+def _unknown(flag: BoundFlag, table: OptionTable) -> LaunchFinding:
     name = flag.flag.name
-    claim = f"{version} has the option {name}."
+    claim = _EXISTS_CLAIM
     if flag.match is Match.AMBIGUOUS:
         observed = f"it begins {', '.join(flag.candidates)}; the parser refuses what may mean several"
         return _broken(EXISTS, flag, claim, observed, f"write one of {', '.join(flag.candidates)} in full")
@@ -62,28 +64,27 @@ def _broken(check: str, flag: BoundFlag, claim: str, observed: str, remedy: str)
     )
 
 
-def _known(flag: BoundFlag, option: Option, options: DeclaredOptions, version: str) -> LaunchFinding:
+def _known(flag: BoundFlag, option: Option, options: DeclaredOptions) -> LaunchFinding:
     declared = options.get(option.name)
     problem = problem_with(flag.flag, declared) if declared is not None else ""
     subject = str(flag.flag)
     places = (option.place,)
-    claim = f"{version} has {flag.flag.name}, and takes what follows it."
     expected = f"{option.name} with {option.kind.value}"
     if option.choices:
         expected = f"{option.name} with one of {', '.join(option.choices)}"
     if problem:
         remedy = f"give {option.name} {_example(option)}"
         return LaunchFinding(
-            VALUE, subject, Ruling.BREAKS, claim, expected, f"the value {problem}", remedy, places
+            VALUE, subject, Ruling.BREAKS, _VALUE_CLAIM, expected, f"the value {problem}", remedy, places
         )
     if option.deprecated:
         observed = "it is there, and marked as deprecated"
-        return LaunchFinding(EXISTS, subject, Ruling.WARNS, claim, expected, observed, "", places)
+        return LaunchFinding(EXISTS, subject, Ruling.WARNS, _EXISTS_CLAIM, expected, observed, "", places)
     if flag.match is Match.ABBREVIATION:
         observed = f"it is the beginning of {option.name} alone, which the parser completes"
         remedy = f"write {option.name}"
-        return LaunchFinding(EXISTS, subject, Ruling.WARNS, claim, expected, observed, remedy, places)
-    return LaunchFinding(EXISTS, subject, Ruling.HOLDS, claim, expected, "as declared", "", places)
+        return LaunchFinding(EXISTS, subject, Ruling.WARNS, _EXISTS_CLAIM, expected, observed, remedy, places)
+    return LaunchFinding(EXISTS, subject, Ruling.HOLDS, _EXISTS_CLAIM, expected, "as declared", "", places)
 
 
 def _example(option: Option) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from draftproof.errors import SourceError
 from draftproof.stacks.classes import Function, find_class, find_method
 from draftproof.stacks.defect import Defect, DefectFinding, DefectLink, Harm
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
@@ -21,22 +23,37 @@ _EAGLE = ("eagle-", "eagle3")
 _BLOCK_DRAFTERS = ("dflash", "dspark")
 _DEPTH = "mtp_num_hidden_layers"
 _NO_LAYERS = "vllm-no-layers-divides"
+_TOP_ONLY = "vllm-depth-at-the-top-only"
+
+
+@dataclass(frozen=True)
+class _Present:
+    """What the queries saw, in the order of the table."""
+
+    readings: tuple[Reading[bool], ...]
 
 
 def launch_defects(
     tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
 ) -> tuple[DefectFinding, ...]:
     """What the queries saw in a source, and whether it matters to a checkpoint."""
-    top_only = _looks_for_depth_at_the_top_only(tree).value is True
-    unseen = top_only and _has_nested_depth(checkpoint, situation)
+    present = remember(
+        tree,
+        "vllm-launch-defects",
+        lambda view: _Present(tuple(defect.query(view) for defect in LAUNCH_DEFECTS)),
+        _Present,
+    )
+    readings = dict(zip(LAUNCH_DEFECTS, present.readings, strict=True))
+    top_only = next(r.value for d, r in readings.items() if d.identifier == _TOP_ONLY)
+    unseen = top_only is True and _has_nested_depth(checkpoint, situation)
     return tuple(
         DefectFinding(
             defect,
-            defect.query(tree),
+            reading,
             # A depth that the version does not look at cannot be divided by.
             defect.applies(checkpoint, situation) and not (unseen and defect.identifier == _NO_LAYERS),
         )
-        for defect in LAUNCH_DEFECTS
+        for defect, reading in readings.items()
     )
 
 
@@ -253,7 +270,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "serve without --speculative-config, or restore the head and its depth in the config",
     ),
     Defect(
-        "vllm-depth-at-the-top-only",
+        _TOP_ONLY,
         DefectLink.LAUNCH,
         Harm.WEAKENS,
         "The depth of the head is not seen where multimodal checkpoints keep it",

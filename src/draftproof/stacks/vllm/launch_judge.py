@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from draftproof.stacks.command.binding import BoundCommand
 from draftproof.stacks.command.command import Command
+from draftproof.stacks.division_findings import division_findings
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, ResolvedLaunch, Ruling
+from draftproof.stacks.place import Place
+from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, absent, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
@@ -16,13 +21,14 @@ from draftproof.stacks.vllm.backend_findings import backend_findings
 from draftproof.stacks.vllm.declared_options import DeclaredOptions
 from draftproof.stacks.vllm.environment_variables import environment_findings
 from draftproof.stacks.vllm.flag_findings import bound_to, flag_findings
+from draftproof.stacks.vllm.kernel_subject import ranks_in
 from draftproof.stacks.vllm.launch_defects import launch_defects
 from draftproof.stacks.vllm.loading_guard import guard_findings
 from draftproof.stacks.vllm.lossy_switches import lossless_finding
 from draftproof.stacks.vllm.model_findings import model_findings
 from draftproof.stacks.vllm.option_reading import read_options
 from draftproof.stacks.vllm.options import SpeculativeKeys, speculative_keys
-from draftproof.stacks.vllm.parallel_findings import parallel_findings, ranks_of
+from draftproof.stacks.vllm.parallel_findings import TENSOR_PARALLEL, parallel_findings, ranks_of
 from draftproof.stacks.vllm.request_limits import admission_change, limit_findings
 from draftproof.stacks.vllm.special_keys import special_findings
 from draftproof.stacks.vllm.speculation_findings import (
@@ -43,36 +49,69 @@ _IN_FORCE = (
 """Options whose values the kernels, the state and the memory depend on."""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """The part of a judgement that follows from source, configs and command alone, and is kept."""
+
+    findings: tuple[LaunchFinding, ...]
+    resolved: ResolvedLaunch
+    ranks_places: tuple[Place, ...] = ()
+
+
 def judge(
     stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command
 ) -> LaunchJudgement:
     """What is to say about a command, flag by flag, and what is in force after vLLM's own resolution."""
-    defects = launch_defects(stack.tree, checkpoint, situation)
+    name = question_name("vllm-launch", checkpoint, situation, command)
+    kept = remember(
+        stack.tree,
+        name,
+        lambda view: _judged(replace(stack, tree=view), checkpoint, situation, command),
+        _Judged,
+    )
+    # Apart from the rest, since they follow from the tensors too.
+    findings = (
+        *kept.findings,
+        *_divisions(checkpoint, kept),
+        *backend_findings(stack, checkpoint, situation, kept.resolved.options),
+    )
+    return LaunchJudgement(findings, kept.resolved, launch_defects(stack.tree, checkpoint, situation))
+
+
+def _divisions(checkpoint: ServedCheckpoint, judged: _Judged) -> Iterator[LaunchFinding]:
+    given = {name: value for name, value, _ in judged.resolved.options}
+    ranks = ranks_in(given, 1)
+    subject = f"{TENSOR_PARALLEL} {ranks}"
+    return division_findings(checkpoint, ranks, subject, TENSOR_PARALLEL, judged.ranks_places)
+
+
+def _judged(
+    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command
+) -> _Judged:
     options = read_options(stack.tree)
     keys = speculative_keys(stack.tree)
     if options.value is None or keys.value is None:
         lost: Reading[str] = not_understood(
             (options if options.value is None else keys).sentence, *(options.places or keys.places)
         )
-        return LaunchJudgement(tuple(_lost(lost)), _nothing(lost), defects)
+        return _Judged(tuple(_lost(lost)), _nothing(lost))
     bound = bound_to(command, options.value)
     request = speculative_request(bound)
-    speculation = Speculation(
-        request, keys.value, _result(stack, checkpoint, situation, bound, request, keys.value)
-    )
-    in_force = tuple(_in_force(bound, options.value, request))
+    result = _result(stack, checkpoint, situation, bound, request, keys.value)
+    speculation = Speculation(request, keys.value, result)
     findings = (
         *_other_stack(command, stack),
         *environment_findings(command, stack.tree, stack.label),
-        *flag_findings(bound, options.value, stack.label),
+        *flag_findings(bound, options.value),
         *model_findings(bound, checkpoint),
         *_speculation(stack, checkpoint, bound, speculation),
-        *parallel_findings(bound, checkpoint, situation),
-        *backend_findings(stack, checkpoint, situation, bound, in_force),
+        *parallel_findings(bound, situation),
         *guard_findings(bound, options.value, checkpoint, stack.tree),
     )
+    in_force = tuple(_in_force(bound, options.value, request))
     resolved = resolved_speculation(speculation, in_force, tuple(_changed(stack, request)))
-    return LaunchJudgement(findings, resolved, defects)
+    declared = options.value.get(TENSOR_PARALLEL)
+    return _Judged(findings, resolved, (declared.option.place,) if declared is not None else ())
 
 
 def _lost(reading: Reading[str]) -> Iterator[LaunchFinding]:
@@ -105,9 +144,9 @@ def _result(
         return absent("no speculation is asked for", keys.place)
     if not request.is_readable:
         return absent("the speculative configuration is no JSON object", keys.place)
-    refused = [f for f in key_findings(request, keys) if f.ruling is Ruling.BREAKS]
-    if refused:
-        return absent(f"the configuration is refused: {refused[0].subject}: {refused[0].observed}", keys.place)
+    refused = next((f for f in key_findings(request, keys) if f.ruling is Ruling.BREAKS), None)
+    if refused is not None:
+        return absent(f"the configuration is refused: {refused.subject}: {refused.observed}", keys.place)
     length = situation.context
     return activation(stack.tree, checkpoint, keys, request.values, ranks_of(bound), length)
 

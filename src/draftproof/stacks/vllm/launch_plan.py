@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import EnvironmentVariable, LaunchPlan, Option, PlannedFlag, Requirement
 from draftproof.stacks.place import Place
+from draftproof.stacks.question import question_name
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
@@ -36,6 +39,13 @@ _KERNELS_OF = {
 
 def plan(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
     """The command, with a reason for each of its words."""
+    name = question_name("vllm-plan", checkpoint, situation, stack.beside, stack.requires, stack.version)
+    return remember(
+        stack.tree, name, lambda view: _planned(replace(stack, tree=view), checkpoint, situation), LaunchPlan
+    )
+
+
+def _planned(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
     options = read_options(stack.tree).value or DeclaredOptions(())
     flags = (
         PlannedFlag(checkpoint.name, None, "the checkpoint that was looked at"),

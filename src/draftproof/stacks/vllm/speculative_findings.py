@@ -39,7 +39,7 @@ def _unknown(key: str, keys: SpeculativeKeys) -> LaunchFinding:
         "speculative-key",
         f'"{key}"',
         Ruling.BREAKS,
-        f"The speculative configuration has a key {key}.",
+        "Every key of the speculative configuration is one of its fields.",
         f"one of {', '.join(names)}",
         "it is no field of the class, which refuses further fields",
         remedy,
@@ -49,7 +49,7 @@ def _unknown(key: str, keys: SpeculativeKeys) -> LaunchFinding:
 
 def _method(value: Any, keys: SpeculativeKeys, field: ConfigField) -> LaunchFinding:
     subject = f'"method": "{value}"'
-    claim = f"This version knows the method {value!r}."
+    claim = "This version knows the method that is asked for."
     expected = f"one of {', '.join(keys.methods)}"
     places = (field.place,)
     if value is None or value in keys.methods:
@@ -57,13 +57,13 @@ def _method(value: Any, keys: SpeculativeKeys, field: ConfigField) -> LaunchFind
         observed = "it is an older name of mtp, rewritten with a warning" if is_old else "it is one of them"
         ruling = Ruling.WARNS if is_old else Ruling.HOLDS
         remedy = 'write "method": "mtp"' if is_old else ""
-        return LaunchFinding("method-accepted", subject, ruling, claim, expected, observed, remedy, places)
+        return LaunchFinding("algorithm-accepted", subject, ruling, claim, expected, observed, remedy, places)
     folded = str(value).lower()
     remedy = f"use one of {', '.join(get_close_matches(folded, keys.methods, n=3, cutoff=0.4)) or 'them'}"
     if folded in _OTHER_STACKS_METHODS or "mtp" in folded:
         remedy = 'write "method": "mtp" for the head that the checkpoint carries'
     observed = "it is none of them; names are compared as they are, capitals included"
-    return LaunchFinding("method-accepted", subject, Ruling.BREAKS, claim, expected, observed, remedy, places)
+    return LaunchFinding("algorithm-accepted", subject, Ruling.BREAKS, claim, expected, observed, remedy, places)
 
 
 def _value(key: str, value: Any, field: ConfigField) -> LaunchFinding:
@@ -77,7 +77,7 @@ def _value(key: str, value: Any, field: ConfigField) -> LaunchFinding:
         "speculative-value",
         f'"{key}": {value!r}',
         Ruling.BREAKS if problem else Ruling.HOLDS,
-        f"The speculative configuration takes {value!r} for {key}.",
+        "Every value of the speculative configuration is one that its field takes.",
         expected,
         problem or "it does",
         f"give {key} {expected}" if problem else "",
