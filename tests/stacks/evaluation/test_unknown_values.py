@@ -19,6 +19,7 @@ from draftproof.stacks.evaluation import (
     Unknown,
     single,
 )
+from draftproof.stacks.evaluation.values import contains_unknown
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 
@@ -68,14 +69,13 @@ def test_an_assumed_equality_answers_other_comparisons(run: Run) -> None:
     )
     first, *others = run(text, Unknown("x"))
     assert len(others) == 2
-    number, *rest = first.returned
-    assert number == 1
+    assert first.returned == (1, False, True, False)
     text = "def f(x):\n    if x == 'a' and x == 'b':\n        return 'never'\n    return 'fine'\n"
     assert all(outcome.returned == "fine" for outcome in run(text, Unknown("x")))
 
 
 def test_opposite_questions_are_one_question(run: Run) -> None:
-    text = "def f(x):\n    if x is None:\n        return 1\n    if x is not None:\n        return 2\n    return 3\n"
+    text = "def f(x):\n    if x is None:\n        return 1\n    return 2 if x is not None else 3\n"
     assert [value for _, value in ways(run(text, Unknown("x")))] == [1, 2]
 
 
@@ -89,11 +89,12 @@ def test_a_caller_decides_questions_by_their_text(run: Run) -> None:
     "expression",
     [
         "x + 1", "-x", "x[0]", "x.y", "x()", "[x][0]", "len(x)", "str(x)", "int(x)", "f'a{x}'", "'%s' % x",
-        "x == 1", "x < 2", "x in [1]", "1 in x", "1 in [x]", "[1] == [x]", "{'a': x} == {'a': 1}", "(x, 1) in {(2, 1)}",
-        "{'a': 1}[x]", "{'a': 1}.get(x)", "sorted([x, 1])", "max(x, 1)", "sum([1, x])", "any([x])", "all([1, x])",
-        "'a'.startswith(x)", "','.join([x, 'b'])", "'{}'.format(x)", "isinstance(x, int)", "repr([x])", "abs(x)",
-        "round(x)", "range(x)", "list(x)", "x if 1 else 0", "dict(a=x)['a']", "min([x, 2])", "hash(x)", "(1, x) < (1, 2)",
-        "set([x])", "'abc'[x]", "[1, 2][x:]", "type(x)", "x @ x", "re.match('a', x)", "getattr(x, 'y')", "not x",
+        "x == 1", "x < 2", "x in [1]", "1 in x", "1 in [x]", "[1] == [x]", "{'a': x} == {'a': 1}",
+        "(x, 1) in {(2, 1)}", "{'a': 1}[x]", "{'a': 1}.get(x)", "sorted([x, 1])", "max(x, 1)",
+        "sum([1, x])", "any([x])", "all([1, x])", "'a'.startswith(x)", "','.join([x, 'b'])",
+        "'{}'.format(x)", "isinstance(x, int)", "repr([x])", "abs(x)", "round(x)", "range(x)", "list(x)",
+        "x if 1 else 0", "dict(a=x)['a']", "min([x, 2])", "hash(x)", "(1, x) < (1, 2)", "set([x])",
+        "'abc'[x]", "[1, 2][x:]", "type(x)", "x @ x", "re.match('a', x)", "getattr(x, 'y')", "not x",
     ],
 )  # fmt: skip
 def test_an_unknown_part_makes_an_unknown_value(run: Run, expression: str) -> None:
@@ -123,7 +124,8 @@ def test_what_does_not_depend_on_the_unknown_is_known(run: Run, expression: str,
     ["d[x] = 1", "d.pop(x)", "d.update(x)", "d.setdefault(x, 1)", "del d[x]", "d.update([(x, 1)])", "d |= x"],
 )
 def test_a_dict_changed_by_an_unknown_key_has_unknown_contents(run: Run, change: str) -> None:
-    text = f"def f(x):\n    d = {{'a': 1}}\n    {change}\n    return d.get('a'), 'a' in d, len(d), d['a'], d == {{}}\n"
+    asked = "d.get('a'), 'a' in d, len(d), d['a'], d == {}"
+    text = f"def f(x):\n    d = {{'a': 1}}\n    {change}\n    return {asked}\n"
     found = single(run(text, Unknown("x")))
     assert found is not None
     assert all(isinstance(part, Unknown) for part in found.returned)
@@ -167,14 +169,14 @@ def test_log_messages_and_assignments_come_in_order_with_their_lines(run: Run) -
         "logger = logging.getLogger(__name__)\n"
         "def f(args):\n"
         "    args.backend = 'triton'\n"
-        "    logger.warning('set to %s, not %d', args.backend, args.size)\n"
+        "    logger.warning('set to %s, not %s', args.backend, args.size)\n"
         "    args.names[0] = 'b'\n"
         "    args.backend = None\n"
     )
     given = Given("args", {"size": Unknown("size"), "names": ["a"]})
     (found,) = run(text, given)
     assert [event.place.line for event in found.events] == [4, 5, 6, 7]
-    assert [message.text for message in found.log] == ["set to triton, not {size}"] or found.log
+    assert [message.text for message in found.log] == ["set to triton, not {size}"]
     assert found.given["args"].place_of("backend") == Place("m.py", 7)
     assert found.given["args"].place_of("names") == Place("m.py", 6)
 
@@ -210,7 +212,8 @@ def test_substitutes_take_the_place_of_functions_inside_and_outside_the_tree(run
         "class C:\n"
         "    pass\n"
         "def f():\n"
-        "    return is_cuda(), torch.cuda.get_device_capability(0), torch.float16 == torch.half, torch.version.cuda\n"
+        "    capability = torch.cuda.get_device_capability(0)\n"
+        "    return is_cuda(), capability, torch.float16 == torch.half, torch.version.cuda\n"
     )
     substitutes = {
         "m.is_cuda": lambda: True,
@@ -259,14 +262,17 @@ def test_a_loop_over_an_unknown_stops_as_not_understood(run: Run) -> None:
     [
         "return 'a' * 10 ** 9", "return 10 ** 10 ** 10", "return [0] * 10 ** 8", "return 1 << 10 ** 9",
         "while True: pass", "return list(range(10 ** 9))", "return sum(range(10 ** 9))", "return f()",
-        "return '%999999999d' % 1", "return f'{1:999999999}'", "return '{:999999999}'.format(1)", "return 'a'.ljust(10 ** 9)",
-        "a = []\n    while True: a.append(a)", "a = [1]\n    while True: a = a + a", "a = 'x'\n    while True: a += a",
+        "return '%999999999d' % 1", "return f'{1:999999999}'", "return '{:999999999}'.format(1)",
+        "return 'a'.ljust(10 ** 9)", "a = []\n    while True: a.append(a)",
+        "a = [1]\n    while True: a = a + a", "a = 'x'\n    while True: a += a",
         "a = ()\n    for _ in range(200): a = (a, a)\n    return repr(a)",
         "a = ()\n    for _ in range(200): a = (a, a)\n    return a == (a,)",
         "a = ()\n    for _ in range(200): a = (a, a)\n    return {a: 1}",
-        "a = []\n    a.append(a)\n    return repr(a)", "return 'a'.replace('a', 'b' * 10 ** 5).replace('b', 'c' * 10 ** 5)",
-        "n = 2\n    for _ in range(99): n = n * n\n    return n", "return int('9' * 10 ** 6)", "return bytes(10 ** 9)",
-        "import re\n    return re.match('(a+)+b', 'a' * 10 ** 5)", "return ','.join(['a' * 10 ** 5] * 10 ** 4)",
+        "a = []\n    a.append(a)\n    return repr(a)",
+        "return 'a'.replace('a', 'b' * 10 ** 5).replace('b', 'c' * 10 ** 5)",
+        "n = 2\n    for _ in range(99): n = n * n\n    return n", "return int('9' * 10 ** 6)",
+        "return bytes(10 ** 9)", "import re\n    return re.match('(a+)+b', 'a' * 10 ** 5)",
+        "return ','.join(['a' * 10 ** 5] * 10 ** 4)",
         "import itertools\n    return list(itertools.product(range(10 ** 4), range(10 ** 4)))",
         "import math\n    return math.factorial(10 ** 7) + 1 and undefined", "return max(range(10 ** 9))",
         "return 10 ** 9 in list(range(10 ** 9))", "d = {}\n    for i in range(10 ** 9): d[i] = i",
@@ -277,7 +283,7 @@ def test_what_would_never_end_or_leave_the_evaluator_is_refused(run: Run, body: 
     settings = Settings(steps=20_000)
     for outcome in run(f"def f():\n    {body}\n", settings=settings):
         refused = outcome.not_understood is not None or outcome.raised is not None
-        assert refused or isinstance(outcome.returned, Unknown)
+        assert refused or contains_unknown(outcome.returned)
 
 
 def test_too_many_ways_are_cut_and_said_so(run: Run) -> None:

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run
 
 
+_PYTHON_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+
+
 def instantiate(run: Run, cls: ClassValue, arguments: Arguments) -> Value:
     """`Class(...)`."""
     run.tick(arguments.place)
@@ -154,7 +157,7 @@ def materialise(run: Run, described: Value) -> Value:
         return _materialise_object(run, described)
     if isinstance(described, Named):
         return run.program.named(run, described)
-    if isinstance(described, (types.FunctionType, types.BuiltinFunctionType, types.MethodType)):
+    if isinstance(described, _PYTHON_FUNCTIONS):
         return python_function(described)
     kind = type(described)
     if kind in (list, tuple, set, frozenset):
@@ -179,14 +182,17 @@ def _materialise_object(run: Run, described: Given) -> Instance:
     value.missing = described.missing
     run.given[id(described)] = value
     for name, method in described.methods.items():
-        function = method if isinstance(method, NativeFunction) else python_function(method)
+        function = method if isinstance(method, NativeFunction) else python_function(method, name)
         value.attributes[name] = BoundMethod(function, value)
     for name, item in described.attributes.items():
-        value.attributes[name] = materialise(run, item)
+        if isinstance(item, _PYTHON_FUNCTIONS):
+            value.attributes[name] = python_function(item, f"{described.name}.{name}")
+        else:
+            value.attributes[name] = materialise(run, item)
     return value
 
 
-def python_function(function: Callable[..., Any]) -> NativeFunction:
+def python_function(function: Callable[..., Any], name: str = "") -> NativeFunction:
     """A caller's Python function as a value; it is called with evaluated values."""
 
     def implementation(run: Run, arguments: Arguments) -> Value:
@@ -196,4 +202,4 @@ def python_function(function: Callable[..., Any]) -> NativeFunction:
             lambda: getattr(function, "__name__", "function"),
         )
 
-    return NativeFunction(getattr(function, "__name__", "function"), implementation)
+    return NativeFunction(name or getattr(function, "__name__", "function"), implementation)

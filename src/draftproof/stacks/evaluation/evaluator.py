@@ -56,6 +56,11 @@ class Evaluator:
         """Bounds and choices."""
         return self._program.settings
 
+    @property
+    def consulted(self) -> tuple[str, ...]:
+        """Dotted names of the modules that were looked for in the tree, by this one and those that share."""
+        return self._program.consulted
+
     def call(self, file: str, name: str, *positional: Any, **keywords: Any) -> tuple[Outcome, ...]:
         """Call a function, method or class.
 

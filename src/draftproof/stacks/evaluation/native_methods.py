@@ -20,6 +20,7 @@ from draftproof.stacks.evaluation.values import (
     contains_unknown,
     has_lost_contents,
     lose_contents,
+    unknown_text,
     unwrapped,
 )
 from draftproof.stacks.place import Place
@@ -150,7 +151,7 @@ def _pure_call(run: Run, value: Value, name: str, arguments: Arguments) -> Value
 
 def _in_doubt(run: Run, name: str, called: str, value: Value, positional: list[Value], place: Place) -> Value:
     if name == "join" and positional and isinstance(positional[0], list):
-        return Unknown(str(value).join(str(run.in_braces(part)) for part in positional[0]), place)
+        return unknown_text(str(value).join(str(run.in_braces(part)) for part in positional[0]), place)
     return Unknown(called, place)
 
 

@@ -23,6 +23,7 @@ from draftproof.stacks.evaluation.values import (
     contains_unknown,
     has_lost_contents,
     lose_contents,
+    unknown_text,
     unwrapped,
 )
 from draftproof.stacks.place import Place
@@ -129,7 +130,15 @@ def negate(run: Run, operand: Value, place: Place) -> Value:
 
 
 def compare(run: Run, symbol: str, left: Value, right: Value, place: Place) -> Value:
-    """One comparison; True, False, or an unknown truth."""
+    """One comparison; True, False, or an unknown truth that nothing assumed so far answers."""
+    answer = _compare(run, symbol, left, right, place)
+    if isinstance(answer, Unknown):
+        known = run.assumed(answer)
+        return answer if known is None else known
+    return answer
+
+
+def _compare(run: Run, symbol: str, left: Value, right: Value, place: Place) -> Value:
     if symbol in ("is", "is not"):
         return _identity(run, symbol == "is not", left, right, place)
     if symbol in ("in", "not in"):
@@ -317,7 +326,7 @@ def _percent(run: Run, template: Value, arguments: Value, place: Place) -> Value
     if type(arguments) is dict and isinstance(template, str) and "%(" in template:
         shown = {key: native_text_argument(run, item, place) for key, item in arguments.items()}
     if contains_unknown(shown):
-        return Unknown(_percent_name(run, template, arguments), place)
+        return unknown_text(_percent_name(run, template, arguments), place)
     answer = run.native(lambda: template % shown, place, lambda: name)
     if isinstance(answer, (str, bytes)):
         run.require_size(len(answer), place)

@@ -111,6 +111,11 @@ class Program:
         """Whether the tree has a module of that full name."""
         return self.source(dotted) is not None
 
+    @property
+    def consulted(self) -> tuple[str, ...]:
+        """Dotted names of the modules that were looked for in the tree."""
+        return tuple(self._sources)
+
     def source(self, dotted: str) -> ModuleSource | None:
         """A module's source; None when the tree has none of that name."""
         if dotted not in self._sources:

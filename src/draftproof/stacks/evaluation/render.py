@@ -18,6 +18,7 @@ from draftproof.stacks.evaluation.values import (
     Unknown,
     Value,
     has_lost_contents,
+    unknown_text,
     unwrapped,
 )
 from draftproof.stacks.place import Place
@@ -38,6 +39,8 @@ _BRACKETS: dict[type, tuple[str, str]] = {
 def shown(value: Value) -> str:
     """A value in a few words, for the name of a condition."""
     if isinstance(value, Unknown):
+        if value.is_text:
+            return repr(value.name)
         text = f"not ({value.name})" if value.negated else value.name
         return f"({text})" if " " in text and not text.endswith(")") else text
     if isinstance(value, Instance):
@@ -69,11 +72,11 @@ def shown(value: Value) -> str:
 def in_braces(run: Run, value: Value) -> Value:
     """For messages: an unknown part in braces, an object as its text, anything else itself."""
     if isinstance(value, Unknown):
-        return "{" + shown(value) + "}"
+        return value.name if value.is_text else "{" + shown(value) + "}"
     if isinstance(value, _PLAIN):
         return value
     text = text_of(run, value, Place("", 0))
-    return "{" + shown(text) + "}" if isinstance(text, Unknown) else text
+    return _raw(text)
 
 
 def text_of(run: Run, value: Value, place: Place) -> Value:
@@ -81,7 +84,7 @@ def text_of(run: Run, value: Value, place: Place) -> Value:
     if type(value) is str:
         return value
     if isinstance(value, Unknown):
-        return Unknown("{" + shown(value) + "}", place)
+        return value if value.is_text else unknown_text("{" + shown(value) + "}", place)
     if isinstance(value, Instance):
         return _instance_text(run, value, ("__str__", "__repr__"), place)
     return repr_of(run, value, place)
@@ -92,7 +95,7 @@ def repr_of(run: Run, value: Value, place: Place) -> Value:
     if isinstance(value, _PLAIN):
         return run.native(lambda: repr(value), place, lambda: "repr(…)")
     if isinstance(value, Unknown):
-        return Unknown("{" + shown(value) + "}", place)
+        return unknown_text("{" + shown(value) + "}", place)
     if isinstance(value, Instance):
         return _instance_text(run, value, ("__repr__",), place)
     weigh(run, value, place)
@@ -124,7 +127,7 @@ def _container_text(run: Run, value: Value, place: Place) -> Value:
         ending = "," if kind is tuple and len(parts) == 1 else ""
         text = opening + ", ".join(map(_raw, parts)) + ending + closing
     run.require_size(len(text), place)
-    return Unknown(text, place) if any(isinstance(part, Unknown) for part in parts) else text
+    return unknown_text(text, place) if any(isinstance(part, Unknown) for part in parts) else text
 
 
 def _raw(part: Value) -> str:
@@ -145,7 +148,7 @@ def _instance_text(run: Run, value: Instance, names: tuple[str, ...], place: Pla
         return _fields_text(run, value, place)
     if value.payload is not ABSENT:
         return (text_of if len(names) > 1 else repr_of)(run, value.payload, place)
-    return Unknown("{" + shown(value) + "}", place)
+    return unknown_text("{" + shown(value) + "}", place)
 
 
 def _member_text(run: Run, value: Instance, names: tuple[str, ...], place: Place) -> Value:
@@ -165,17 +168,17 @@ def _fields_text(run: Run, value: Instance, place: Place) -> Value:
         if entry.shown:
             parts.append((entry.name, repr_of(run, value.attributes.get(entry.name), place)))
     text = f"{value.cls.qualified_name}({', '.join(f'{name}={_raw(part)}' for name, part in parts)})"
-    return Unknown(text, place) if any(isinstance(part, Unknown) for _, part in parts) else text
+    return unknown_text(text, place) if any(isinstance(part, Unknown) for _, part in parts) else text
 
 
 def _exception_text(run: Run, value: Instance, names: tuple[str, ...], place: Place) -> Value:
     arguments = value.attributes.get("args", ())
     if isinstance(arguments, Unknown):
-        return Unknown("{" + shown(arguments) + "}", place)
+        return unknown_text("{" + shown(arguments) + "}", place)
     if len(names) == 1:
         parts = [repr_of(run, item, place) for item in arguments]
         text = f"{value.cls.name}({', '.join(map(_raw, parts))})"
-        return Unknown(text, place) if any(isinstance(part, Unknown) for part in parts) else text
+        return unknown_text(text, place) if any(isinstance(part, Unknown) for part in parts) else text
     if not arguments:
         return ""
     if len(arguments) > 1:
@@ -191,9 +194,9 @@ def formatted(run: Run, value: Value, conversion: str, specification: Value, pla
     elif conversion == "s":
         value = text_of(run, value, place)
     if isinstance(specification, Unknown):
-        return Unknown("{" + shown(value) + "}", place)
+        return unknown_text("{" + shown(value) + "}", place)
     if isinstance(value, Unknown):
-        return Unknown(value.name if conversion else "{" + shown(value) + "}", place)
+        return text_of(run, value, place)
     if isinstance(value, Instance):
         method = value.cls.find("__format__")
         if method is not ABSENT:
@@ -216,7 +219,7 @@ def joined(run: Run, parts: list[Value], place: Place) -> Value:
     """An f-string from its parts."""
     text = "".join(_raw(part) for part in parts)
     run.require_size(len(text), place)
-    return Unknown(text, place) if any(isinstance(part, Unknown) for part in parts) else text
+    return unknown_text(text, place) if any(isinstance(part, Unknown) for part in parts) else text
 
 
 class _Shown:

@@ -54,9 +54,12 @@ class Unknown:
         reason: why it is not known, when the evaluator did not understand something; empty otherwise.
         negated: it is the opposite of what `name` says.
         relation: what it says about another unknown, when it is a comparison with constants.
+
+    Attributes:
+        is_text: it is a string of which parts are known; the name is the text, unknown parts in braces.
     """
 
-    __slots__ = ("name", "negated", "place", "reason", "relation")
+    __slots__ = ("is_text", "name", "negated", "place", "reason", "relation")
 
     def __init__(
         self,
@@ -71,6 +74,7 @@ class Unknown:
         self.reason = reason
         self.negated = negated
         self.relation = relation
+        self.is_text = False
 
     def __repr__(self) -> str:
         return f"Unknown({'not ' if self.negated else ''}{self.name})"
@@ -81,6 +85,13 @@ class Unknown:
     __bool__ = __len__ = __iter__ = __hash__ = __str__ = __index__ = __int__ = __float__ = _touch
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = __getitem__ = _touch
     __format__ = __add__ = __radd__ = __mul__ = __rmul__ = __mod__ = _touch
+
+
+def unknown_text(text: str, place: Place | None) -> Unknown:
+    """A string of which parts are unknown; these stand in braces."""
+    made = Unknown(text, place)
+    made.is_text = True
+    return made
 
 
 class _LostContents(Unknown):
@@ -440,16 +451,30 @@ def unwrapped(value: Value) -> Value:
     return value
 
 
-def contains_unknown(value: Value, depth: int = 0) -> bool:
-    """Whether an unknown is in it, at any level of Python's own containers."""
+_WALKED = frozenset({list, tuple, set, frozenset, dict})
+_LARGEST_WALK = 100_000
+
+
+def contains_unknown(value: Value) -> bool:
+    """Whether an unknown is in it, at any level of Python's own containers.
+
+    A container too large to be walked, or one that holds itself, counts as holding an unknown.
+    """
     kind = type(value)
-    if kind is Unknown or kind is _LostContents:
-        return True
-    if kind is list or kind is tuple or kind is set or kind is frozenset:
-        return depth < 20 and any(contains_unknown(item, depth + 1) for item in value)
-    if kind is dict:
-        return depth < 20 and any(
-            contains_unknown(key, depth + 1) or contains_unknown(item, depth + 1)
-            for key, item in value.items()
-        )
+    if kind not in _WALKED:
+        return kind is Unknown or kind is _LostContents
+    pending = [value]
+    budget = _LARGEST_WALK
+    while pending:
+        container = pending.pop()
+        items = (*container, *container.values()) if type(container) is dict else container
+        budget -= len(items) + 1
+        if budget < 0:
+            return True
+        for item in items:
+            kind = type(item)
+            if kind is Unknown or kind is _LostContents:
+                return True
+            if kind in _WALKED:
+                pending.append(item)
     return False
