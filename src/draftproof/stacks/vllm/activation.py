@@ -27,6 +27,7 @@ _SUBSTITUTES = {
 
 _OWN_GAPS = ("ImportError", "ModuleNotFoundError", "NameError")
 """Exceptions that tell of a library which is not at hand here, and nothing about the configuration."""
+_OWN_FILES = "draftproof_stand_ins/"
 _OWN_CLASSES = ("PlainConfig", "TargetModel", "DraftModel", "Parallel")
 """Classes of the driver: what they lack, vLLM's own may have."""
 
@@ -144,8 +145,9 @@ def _lost(outcome: Outcome) -> tuple[str, Place] | None:
     raised = outcome.raised
     if raised is None:
         return None
-    is_about_us = raised.type_name == "AttributeError" and any(f"'{n}'" in raised.message for n in _OWN_CLASSES)
-    return (str(raised), raised.place) if is_about_us or raised.type_name in _OWN_GAPS else None
+    lacks = raised.type_name == "AttributeError" and any(f"'{name}'" in raised.message for name in _OWN_CLASSES)
+    is_ours = lacks or raised.type_name in _OWN_GAPS or raised.place.file.startswith(_OWN_FILES)
+    return (str(raised), raised.place) if is_ours else None
 
 
 def _summary(outcome: Outcome) -> str:
@@ -166,7 +168,7 @@ def _activation(outcome: Outcome, keys: SpeculativeKeys) -> Activation:
         dict.fromkeys(
             place
             for name in ("method", "model", "draft_model_config")
-            if (place := config.place_of(name)) is not None and not place.file.startswith("draftproof")
+            if (place := config.place_of(name)) is not None and not place.file.startswith(_OWN_FILES)
         )
     )
     names = result["draft_architectures"] or [""]
@@ -185,7 +187,7 @@ def _activation(outcome: Outcome, keys: SpeculativeKeys) -> Activation:
 
 
 def _in_stack(place: Place, otherwise: Place) -> Place:
-    return otherwise if place.file.startswith("draftproof") else place
+    return otherwise if place.file.startswith(_OWN_FILES) else place
 
 
 def _sentence(result: Activation) -> str:
