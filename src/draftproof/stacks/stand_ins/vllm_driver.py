@@ -73,12 +73,24 @@ class Group:
 class WithoutParameters(Module):
     """A layer that no tensor of a head belongs to: attention without cache scales, rotary embedding."""
 
+    kv_cache_dtype = "auto"
+    is_neox_style = True
+
+    def enabled(self) -> bool:
+        return True
+
     def __init__(self, *args: Any, **keywords: Any) -> None:
         super().__init__()
 
 
 class LatentAttention(WithoutParameters):
-    """Attention over a latent cache."""
+    """Attention over a latent cache; layers that it is given are its own."""
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__()
+        for name, value in keywords.items():
+            if isinstance(value, Module):
+                setattr(self, name, value)
 
 
 def group(*args: Any) -> Group:
@@ -326,3 +338,16 @@ def _as_number(wanted: Any) -> int:
 
 PLATFORM = Platform(9, 0)
 """Set to the GPU that is asked about before anything is built."""
+
+
+class Suppressing:
+    """contextlib.suppress."""
+
+    def __init__(self, *kinds: Any) -> None:
+        self.kinds = kinds
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return error is not None and isinstance(error, self.kinds)

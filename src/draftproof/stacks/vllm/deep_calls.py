@@ -1,4 +1,4 @@
-"""Room for deep recursion: evaluated constructors call each other more deeply than Python allows by itself."""
+"""Room for deep recursion: evaluated constructors call each other more deeply than Python allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration that a draft model is built with, and the platform: defaults, one rank, one CUDA device."""
+"""The configuration that a draft model is built with: defaults, one rank."""
 
 from __future__ import annotations
 
@@ -95,6 +95,7 @@ def model_config(name: str, content: Mapping[str, Any], method: str | None) -> G
     """
     config = pretrained_config(with_defaults(content), f"{name}.hf_config")
     text = config.attributes.get("text_config")
+    holder = text.attributes if isinstance(text, Given) else config.attributes
     return Given(
         name,
         {
@@ -104,7 +105,7 @@ def model_config(name: str, content: Mapping[str, Any], method: str | None) -> G
             "quantization": method,
             "multimodal_config": None,
             "max_model_len": 32768,
-            "use_mla": False,
+            "use_mla": holder.get("kv_lora_rank") is not None,
             "is_moe": True,
         },
         missing=Missing.NONE,

@@ -7,7 +7,7 @@ device, default settings: how the head is divided over GPUs is a question of the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from draftproof.stacks.evaluation import Evaluator, Instance, Named, Outcome, Settings
@@ -19,7 +19,7 @@ from draftproof.stacks.vllm.class_location import ClassSite
 from draftproof.stacks.vllm.deep_calls import with_deep_calls
 from draftproof.stacks.vllm.default_configuration import vllm_config
 from draftproof.stacks.vllm.quantisation import Quantisation
-from draftproof.stacks.vllm.surroundings import DRIVER, surroundings, with_stand_ins
+from draftproof.stacks.vllm.surroundings import DRIVER, STAND_INS, surroundings, with_stand_ins
 
 FIND = Named("vllm/model_executor/layers/quantization/__init__.py", "get_quantization_config")
 CONFIGURE = Named("vllm/model_executor/model_loader/utils.py", "configure_quant_config")
@@ -27,7 +27,7 @@ _BOUND = Settings(
     paths=1,
     steps=3_000_000,
     depth=120,
-    traced=frozenset(("copy_", "register_parameter")),
+    traced=frozenset(("copy_", "narrow", "register_parameter")),
     labels_traced=frozenset(),
     decide=lambda text, place: False,
 )
@@ -166,7 +166,7 @@ def _described(outcome: Outcome) -> DraftRun:
     errors = returned[1] if isinstance(returned, tuple) and isinstance(returned[1], dict) else {}
     return DraftRun(
         () if model is None else tuple(_parameters(model, _made_at(outcome))),
-        outcome.raised,
+        _in_the_stack(outcome),
         {str(name): (str(error[0]), str(error[1])) for name, error in errors.items()},
         outcome.log,
         outcome.conditions,
@@ -174,6 +174,20 @@ def _described(outcome: Outcome) -> DraftRun:
         "" if problem is None else problem.reason,
         None if problem is None else problem.place,
     )
+
+
+def _in_the_stack(outcome: Outcome) -> RaisedError | None:
+    """The error with a place in vLLM's source: where it called what stands in for torch."""
+    error = outcome.raised
+    if error is None or not error.place.file.startswith(STAND_INS):
+        return error
+    calls = [
+        call.place
+        for name in ("copy_", "narrow")
+        for call in outcome.calls(name)
+        if not call.place.file.startswith(STAND_INS)
+    ]
+    return replace(error, place=calls[-1]) if calls else error
 
 
 def _made_at(outcome: Outcome) -> dict[int, Place]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import dataclass, replace
 
-from draftproof.errors import SourceError
 from draftproof.stacks.code_facts import HeadSupport, Noticing, TensorLanding, UnwrittenParameter
+from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.evaluation import Evaluator
 from draftproof.stacks.place import Place
-from draftproof.stacks.reading import Reading, absent, found, not_understood
+from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
@@ -42,7 +41,9 @@ _SHARING = re.compile(r"(draft_inner|self\.model\.model)\.embed_tokens = target_
 _OURS = re.compile(
     r"(AttributeError: .* object has no attribute|TypeError|NameError|UnboundLocalError|RecursionError)"
 )
-"""Errors that may come from what takes the place of torch or of a config's class, not from vLLM's own rule."""
+"""Errors that may come from what takes the place of torch or of a config's class."""
+_PARAMETER = re.compile(r"AttributeError: .* has no attribute '\w*(weight|scale|bias|zeros)\w*'$")
+"""While tensors are loaded, vLLM's own error for a parameter that the layer does not have."""
 _KERNELS = ("/kernels/", "/oracle/")
 _DEFAULT_CAPABILITY = (10, 0)
 
@@ -83,7 +84,12 @@ def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situ
         target=target,
         draft_architecture=_named(mapping),
         draft_class=draft_class,
-        registration=_registered(entry.value is not None, entry.sentence, entry),
+        registration=Reading(
+            entry.sentence if entry.value is not None else None,
+            entry.sentence,
+            entry.places,
+            entry.understood,
+        ),
         implementation=body,
         head_precision=facts.precision,
         landings=facts.landings,
@@ -112,29 +118,21 @@ def _named(mapping: Reading[DraftMapping]) -> Reading[str]:
     return found(value.architecture, f"becomes {mapping.sentence}", *mapping.places)
 
 
-def _registered(is_found: bool, sentence: str, entry: Reading[object]) -> Reading[str]:
-    return Reading(sentence if is_found else None, sentence, entry.places, entry.understood)
-
-
 def _without_draft(
-    target: Reading[str], mapping: Reading[DraftMapping], defects: tuple
+    target: Reading[str], mapping: Reading[DraftMapping], defects: tuple[DefectFinding, ...]
 ) -> HeadSupport:
     """Without a draft architecture nothing further can be asked."""
-    sentence = "there is no draft architecture to look for"
-
-    def open_claim() -> Reading:
-        return not_understood(sentence, *mapping.places)
-
+    sentence, places = "there is no draft architecture to look for", mapping.places
     return HeadSupport(
         target=target,
         draft_architecture=_named(mapping),
-        draft_class=open_claim(),
-        registration=open_claim(),
-        implementation=open_claim(),
-        head_precision=open_claim(),
-        landings=open_claim(),
-        unwritten=open_claim(),
-        noticing=open_claim(),
+        draft_class=not_understood(sentence, *places),
+        registration=not_understood(sentence, *places),
+        implementation=not_understood(sentence, *places),
+        head_precision=not_understood(sentence, *places),
+        landings=not_understood(sentence, *places),
+        unwritten=not_understood(sentence, *places),
+        noticing=not_understood(sentence, *places),
         defects=defects,
     )
 
@@ -143,7 +141,9 @@ def _unbuilt(draft_class: Reading[str]) -> tuple[LoadingFacts, Reading[str], Rea
     sentence = f"there is no draft class to look at: {draft_class.sentence}"
     places = draft_class.places
     facts = LoadingFacts(
-        not_understood(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
+        not_understood(sentence, *places),
+        not_understood(sentence, *places),
+        not_understood(sentence, *places),
     )
     return facts, not_understood(sentence, *places), not_understood(sentence, *places)
 
@@ -209,7 +209,7 @@ def _refused(few: Representatives, run: DraftRun, draft: ClassSite) -> LoadingFa
     error = run.error
     if error is None:
         return _open("the draft model was not built", draft.place)
-    sentence = f"the start ends while the head is built: {error}"
+    sentence = f"the start ends with {error}"
     landings = refused_landings(few, error, sentence, draft.place)
     return LoadingFacts(
         not_understood(sentence, error.place, draft.place),
@@ -229,7 +229,7 @@ def _unclear(run: DraftRun, draft: ClassSite) -> tuple[str, Place] | None:
     error = run.error
     if error is None:
         return None
-    if _OURS.match(str(error)):
+    if _OURS.match(str(error)) and not _PARAMETER.match(str(error)):
         return f"{looked}; ended with {error}", error.place
     if any(part in error.place.file for part in _KERNELS):
         return f"{looked}; no kernel was found: {error}", error.place
@@ -238,7 +238,9 @@ def _unclear(run: DraftRun, draft: ClassSite) -> tuple[str, Place] | None:
 
 def _open(sentence: str, *places: Place) -> LoadingFacts:
     return LoadingFacts(
-        not_understood(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
+        not_understood(sentence, *places),
+        not_understood(sentence, *places),
+        not_understood(sentence, *places),
     )
 
 

@@ -17,11 +17,13 @@ from draftproof.stacks.vllm.representatives import Representatives
 _SHARED = ("embed_tokens", "lm_head", "shared_head.head")
 _SHARDS = {"q_proj": "q", "k_proj": "k", "v_proj": "v", "gate_proj": "0", "up_proj": "1"}
 _EXPERT_SHARDS = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2", "gate_up_proj": "w1 and w3"}
+_PLAIN = {"bfloat16": "BF16", "float16": "FP16", "float32": "FP32"}
 _WORST_FIRST = (
     Fate.REFUSED,
     Fate.NOT_UNDERSTOOD,
     Fate.SKIPPED_SILENTLY,
     Fate.SKIPPED_WITH_LOG,
+    Fate.LEFT_OUT,
     Fate.SHARED,
     Fate.LANDS,
 )
@@ -55,8 +57,8 @@ def tensor_landings(loaded: Loaded) -> tuple[TensorLanding, ...]:
     """The fate of every tensor, experts together."""
     holders: dict[str, BuiltParameter] = {}
     for parameter in loaded.final.parameters:
-        for tensor in parameter.writes:
-            holders.setdefault(tensor, parameter)
+        for name in parameter.writes:
+            holders.setdefault(name, parameter)
     names = plain_parameters(loaded.final)
     stored = stored_precisions(loaded.few.tensors)
     by_pattern: dict[str, list[TensorLanding]] = {}
@@ -149,18 +151,25 @@ def _landed(
         holder.name,
         shard,
         stored,
-        built_precision(names[holder.name], names),
+        _built(holder, names),
         places,
         sentence,
     )
 
 
+def _built(holder: BuiltParameter, names: Mapping[str, PlainParameter]) -> str:
+    """The precision of a parameter: of its module for weights and scales, its own for everything else."""
+    leaf = holder.name.rpartition(".")[2]
+    own = _PLAIN.get(holder.dtype)
+    if own is not None and "weight" not in leaf and "scale" not in leaf:
+        return own
+    return built_precision(names[holder.name], names)
+
+
 def _lost(loaded: Loaded, tensor: StoredTensor, stored: str) -> TensorLanding:
     pattern = loaded.few.pattern_of[tensor.name]
     fate, sentence, places = _reason(loaded, tensor.name)
-    return TensorLanding(
-        pattern, loaded.few.counts[pattern], fate, "", "", stored, "", places, sentence
-    )
+    return TensorLanding(pattern, loaded.few.counts[pattern], fate, "", "", stored, "", places, sentence)
 
 
 def _reason(loaded: Loaded, name: str) -> tuple[Fate, str, tuple[Place, ...]]:

@@ -12,6 +12,8 @@ from draftproof.stacks.evaluation.settings import Given, Named
 from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.source import SourceTree
 
+STAND_INS = "draftproof_stand_ins/"
+"""Folder of everything that is not the stack's own."""
 PARTS = "draftproof_stand_ins/torch_parts.py"
 DRIVER = "draftproof_stand_ins/vllm_driver.py"
 COMPRESSED = "draftproof_stand_ins/compressed_tensors_parts.py"
@@ -94,6 +96,7 @@ _OTHER_LAYERS = {
 }
 
 _STANDARD_LIBRARY = {
+    "contextlib.suppress": "Suppressing",
     "itertools.groupby": "grouped",
     "inspect.getattr_static": "static_attribute",
 }
