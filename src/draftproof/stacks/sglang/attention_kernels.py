@@ -74,7 +74,9 @@ def _backend(question: AttentionQuestion, phase: str) -> Reading[str]:
         value = values.text(field)
         if value is not None:
             return found(value, f"{field} in force", *values.at(field))
-    return not_understood("looked for attention_backend among the values in force: it is not known")
+    return not_understood(
+        "attention_backend is not in force: the resolution of the command, link 4, did not get that far"
+    )
 
 
 def _choice(question: AttentionQuestion, phase: Phase, backend: Reading[str]) -> KernelChoice:
@@ -148,7 +150,7 @@ def _admitted(question: AttentionQuestion, name: str) -> Reading[bool]:
     if created.value is not True:
         return created
     if question.is_hybrid:
-        wrapped = _wrapped(question, name)
+        wrapped = hybrid_refusal(question, name)
         if wrapped is not None and not wrapped.value:
             return wrapped
     reach = reach_of(ATTENTION, name)
@@ -177,8 +179,8 @@ def _created(question: AttentionQuestion, name: str) -> Reading[bool]:
     return found(True, f"{function.name} makes it on {question.selectors.gpu.architecture}", own)
 
 
-def _wrapped(question: AttentionQuestion, name: str) -> Reading[bool] | None:
-    """The wrapper for hybrid models carried out; None when the version has none."""
+def hybrid_refusal(question: AttentionQuestion, name: str) -> Reading[bool] | None:
+    """The wrapper for hybrid models carried out: False where it refuses; None when the version has none."""
     tree = question.selectors.tree
     definition = find_function(tree, REGISTRY, WRAPPER)
     if definition is None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from draftproof.errors import SourceError
-from draftproof.hardware.gpu import Gpu
 from draftproof.hardware.gpu_table import GPUS
 from draftproof.hardware.state_layout import StateLayout
 from draftproof.stacks.backend_facts import BackendFacts, KernelChoice
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchJudgement
+from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.attention_kernels import AttentionQuestion, attention_choices
+from draftproof.stacks.sglang.backend_defects import backend_defects
 from draftproof.stacks.sglang.delta_net import delta_net_choices
 from draftproof.stacks.sglang.dense_kernels import dense_choice
 from draftproof.stacks.sglang.expert_kernels import expert_choice
@@ -26,9 +29,18 @@ from draftproof.stacks.sglang.state_types import FIELD as STATE_FIELD
 from draftproof.stacks.sglang.state_types import state_environment
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
+from draftproof.stacks.vllm.module_groups import ModuleGroup
 
 _NAMELESS_CAPABILITY = 90
 """Of the GPU that states are counted for when none was named; they do not depend on it."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What is kept of an answer."""
+
+    choices: tuple[KernelChoice, ...]
+    layout: Reading[StateLayout]
 
 
 def backends(
@@ -39,17 +51,33 @@ def backends(
     if not values.values:
         sentence = "the command's values in force are not known: link 4 did not resolve it"
         return BackendFacts((), not_understood(sentence))
-    gpu = situation.gpu or next(each for each in GPUS if each.capability == _NAMELESS_CAPABILITY)
+    groups = kernel_groups(checkpoint)
+    options = judgement.resolved.options
+    name = question_name(
+        "sglang-backends", checkpoint, situation.gpu, options, stack.beside, stack.requires, groups
+    )
     try:
-        return _facts(stack, checkpoint, situation, values, gpu)
+        kept = remember(
+            stack.tree,
+            name,
+            lambda view: _found(replace(stack, tree=view), checkpoint, situation, values, groups),
+            _Kept,
+        )
+        defects = backend_defects(stack.tree, checkpoint, situation, values)
     except SourceError as error:
         return BackendFacts((), not_understood(str(error)))
+    return BackendFacts(kept.choices, kept.layout, defects=defects)
 
 
-def _facts(
-    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, values: ValuesInForce, gpu: Gpu
-) -> BackendFacts:
+def _found(
+    stack: Stack,
+    checkpoint: ServedCheckpoint,
+    situation: Situation,
+    values: ValuesInForce,
+    groups: tuple[ModuleGroup, ...],
+) -> _Kept:
     environment = state_environment(values.values.get(STATE_FIELD))
+    gpu = situation.gpu or next(each for each in GPUS if each.capability == _NAMELESS_CAPABILITY)
     selectors = Selectors(stack.tree, gpu, values, Packages(stack), environment)
     has_draft = values.values.get("speculative_algorithm") is not None
     layout: Reading[StateLayout] = no_state()
@@ -57,12 +85,17 @@ def _facts(
         layout = state_copies(selectors, checkpoint.config, has_draft)
     choices: tuple[KernelChoice, ...] = ()
     if situation.gpu is not None:
-        choices = tuple(_choices(selectors, checkpoint, has_draft))
-    return BackendFacts(choices, layout)
+        choices = tuple(_choices(selectors, checkpoint, groups, has_draft))
+    return _Kept(choices, layout)
 
 
-def _choices(selectors: Selectors, checkpoint: ServedCheckpoint, has_draft: bool) -> Iterator[KernelChoice]:
-    for group in kernel_groups(checkpoint):
+def _choices(
+    selectors: Selectors,
+    checkpoint: ServedCheckpoint,
+    groups: tuple[ModuleGroup, ...],
+    has_draft: bool,
+) -> Iterator[KernelChoice]:
+    for group in groups:
         if group.is_draft and not has_draft:
             continue
         yield expert_choice(selectors, group) if group.is_expert else dense_choice(selectors, group)

@@ -17,6 +17,7 @@ from draftproof.stacks.sglang.state_types import state_type, torch_type
 from draftproof.stacks.syntax import find_function
 
 BACKEND = "sglang/srt/layers/attention/linear/gdn_backend.py"
+FLASHINFER_KERNELS = "sglang/srt/layers/attention/linear/kernels/gdn_flashinfer.py"
 CHOICE = "sglang/srt/layers/attention/linear/utils.py"
 OLD_BACKEND = "sglang/srt/layers/attention/hybrid_linear_attn_backend.py"
 DISPATCHER = "GDNKernelDispatcher"
@@ -86,8 +87,6 @@ def _answer(selectors: Selectors, config: Mapping[str, Any]) -> tuple[Answer | N
     tree = selectors.tree
     if not tree.has(BACKEND):
         return _single_kernel(selectors)
-    if function_place(tree, CHOICE, RESOLVE) is None:
-        return selectors.ask("delta_net_kernels_by_arguments", selectors.arguments), ""
     default, note = None, ""
     if function_place(tree, BACKEND, DEFAULT) is not None:
         answer = _prefill_default(selectors, config)
@@ -95,7 +94,19 @@ def _answer(selectors: Selectors, config: Mapping[str, Any]) -> tuple[Answer | N
             return None, f"carried out {DEFAULT}: {answer.lost or answer.raised}"
         default = answer.value
         note = f" ({DEFAULT} with CUDA {CUDA_VERSION})" if default else ""
-    return selectors.ask("delta_net_kernels", default), note
+    return dispatcher_answer(selectors, default), note
+
+
+def dispatcher_answer(selectors: Selectors, prefill_default: str | None = None) -> Answer:
+    """Classes that run prefill, decode, verify, and verify of a tree.
+
+    Args:
+        selectors: of a version that has a dispatcher.
+        prefill_default: the prefill backend where no option names one; None for the base.
+    """
+    if function_place(selectors.tree, CHOICE, RESOLVE) is None:
+        return selectors.ask("delta_net_kernels_by_arguments", selectors.arguments)
+    return selectors.ask("delta_net_kernels", prefill_default)
 
 
 def _prefill_default(selectors: Selectors, config: Mapping[str, Any]) -> Answer:

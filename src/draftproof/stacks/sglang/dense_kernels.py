@@ -8,7 +8,7 @@ from draftproof.stacks.backend_facts import KernelChoice, Operation, Phase
 from draftproof.stacks.evaluation import Given, Missing, Named
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
-from draftproof.stacks.sglang.kernel_reach import DENSE, is_native, reach_of
+from draftproof.stacks.sglang.kernel_reach import DENSE, is_native, reach_of, triton_refusal
 from draftproof.stacks.sglang.quantised_methods import (
     DENSE_METHODS,
     FP4_CHOICE,
@@ -142,6 +142,9 @@ def _admitted(selectors: Selectors, reading: Reading[str]) -> Reading[bool]:
             f"installed build has kernels for {selectors.gpu.architecture}"
         )
         return not_understood(sentence, *reading.places[:1])
+    without_fp8 = triton_refusal(reading.value or "", Precision.FP8_BLOCK.bits, selectors.gpu)
+    if without_fp8 is not None:
+        return found(False, without_fp8, *reading.places[:1])
     return found(True, "its own conditions admit the GPU", *reading.places[:1])
 
 

@@ -11,7 +11,7 @@ from draftproof.stacks.evaluation import Named
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.sglang.dense_kernels import class_place, function_place, least_capability, not_known
-from draftproof.stacks.sglang.kernel_reach import DATACENTRE, EXPERTS, is_native, reach_of
+from draftproof.stacks.sglang.kernel_reach import DATACENTRE, EXPERTS, is_native, reach_of, triton_refusal
 from draftproof.stacks.sglang.quantised_methods import (
     EXPERT_METHODS,
     WEIGHT_ONLY_EXPERTS,
@@ -180,6 +180,9 @@ def _admitted(
             f"{reach.sentence}, and this is {architecture}{seen}",
             *(gate.places[:2] if gate is not None else ()),
         )
+    without_fp8 = triton_refusal(backend, group.precision.bits, selectors.gpu)
+    if without_fp8 is not None:
+        return found(False, without_fp8)
     layout = answer.value[2]
     if backend == TRTLLM and group.precision in NVFP4 and layout is False:
         place = _layout_place(selectors, method)

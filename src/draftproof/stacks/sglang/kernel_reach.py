@@ -76,12 +76,20 @@ ATTENTION = (
 """Of attention."""
 CONVERTING = ("marlin",)
 """Kernels that turn weights into BF16 first."""
-FP8_THROUGH_TRITON = "triton"
+TRITON = "triton"
+TRITON_FP8 = "Triton multiplies e4m3 from SM89 on"
 
 
 def reach_of(table: tuple[Reach, ...], backend: str) -> Reach | None:
     """What is known about a backend; None when nothing is."""
     return next((reach for reach in table if any(mark in backend for mark in reach.marks)), None)
+
+
+def triton_refusal(backend: str, bits: int | None, gpu: Gpu) -> str | None:
+    """Why Triton cannot multiply weights of so many bits on a GPU; None when it can, or is not asked."""
+    if backend != TRITON or bits != 8 or gpu.capability >= NATIVE_FP8:
+        return None
+    return f"{TRITON_FP8}, and this is {gpu.architecture}"
 
 
 def is_native(backend: str, bits: int | None, gpu: Gpu) -> bool | None:
