@@ -40,8 +40,16 @@ class DraftMapping:
     place: Place
 
 
-def draft_mapping(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[DraftMapping]:
-    """The draft that the method "mtp" leads to; absent when vLLM has none for this config."""
+def draft_mapping(
+    tree: SourceTree, evaluator: Evaluator, checkpoint: ServedCheckpoint
+) -> Reading[DraftMapping]:
+    """The draft that the method "mtp" leads to; absent when vLLM has none for this config.
+
+    Args:
+        tree: the source.
+        evaluator: of that source.
+        checkpoint: what is served.
+    """
     try:
         definition = function_node(tree, SPECULATIVE, OVERRIDE)
     except SourceError as error:
@@ -49,14 +57,14 @@ def draft_mapping(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Dra
     if definition is None:
         return not_understood(f"looked for {OVERRIDE} in {SPECULATIVE}", Place(SPECULATIVE, 1))
     start = place_of(SPECULATIVE, definition)
-    accepted = mtp_model_types(tree)
+    accepted = mtp_model_types(tree, evaluator)
     if accepted.value is None:
         return not_understood(accepted.sentence, *accepted.places)
     if not checkpoint.architecture:
         return not_understood(f"config.json names no architecture, which {OVERRIDE} asks for", start)
     config = pretrained_config(with_quantisation(checkpoint), "hf_config")
-    outcomes = Evaluator(tree).call(SPECULATIVE, OVERRIDE, config)
-    if len(outcomes) != 1 or outcomes[0].not_understood is not None:
+    outcomes = evaluator.call(SPECULATIVE, OVERRIDE, config)
+    if len(outcomes) != 1 or outcomes[0].not_understood is not None or outcomes[0].conditions:
         return _unclear(outcomes, start)
     outcome = outcomes[0]
     if outcome.raised is not None:
@@ -64,10 +72,10 @@ def draft_mapping(tree: SourceTree, checkpoint: ServedCheckpoint) -> Reading[Dra
     return _judged(outcome, accepted, start)
 
 
-def mtp_model_types(tree: SourceTree) -> Reading[frozenset[str]]:
+def mtp_model_types(tree: SourceTree, evaluator: Evaluator) -> Reading[frozenset[str]]:
     """The model types that count as MTP after the override."""
     wanted = f"{METHODS} = Literal[…] in {SPECULATIVE}"
-    outcomes = Evaluator(tree).value(SPECULATIVE, METHODS)
+    outcomes = evaluator.value(SPECULATIVE, METHODS)
     value = outcomes[0].returned if len(outcomes) == 1 and outcomes[0].has_returned else None
     if not isinstance(value, LiteralType):
         return not_understood(f"looked for {wanted}", Place(SPECULATIVE, 1))

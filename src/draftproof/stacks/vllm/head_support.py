@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from draftproof.stacks.code_facts import HeadSupport, Noticing, TensorLanding, UnwrittenParameter
 from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.evaluation import Evaluator
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
+from draftproof.stacks.recorded_reading import RecordedReading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.vllm.class_body import find_method, implementation, lineage
 from draftproof.stacks.vllm.class_location import ClassSite, locate_class
-from draftproof.stacks.vllm.defects import code_defects
+from draftproof.stacks.vllm.defects import DEFECTS
 from draftproof.stacks.vllm.draft_mapping import DraftMapping, draft_mapping
 from draftproof.stacks.vllm.draft_model import (
     DraftBuilder,
@@ -36,7 +41,11 @@ from draftproof.stacks.vllm.quantisation import Quantisation, quantisation
 from draftproof.stacks.vllm.registry import registration
 from draftproof.stacks.vllm.representatives import Representatives, representatives
 
-_DRAFTERS = "vllm/v1"
+_DRAFTERS = (
+    "vllm/v1/worker/gpu/spec_decode/eagle/utils.py",
+    "vllm/v1/spec_decode/llm_base_proposer.py",
+    "vllm/v1/spec_decode/eagle.py",
+)
 _SHARING = re.compile(r"(draft_inner|self\.model\.model)\.embed_tokens = target_embed")
 _OURS = re.compile(
     r"(AttributeError: .* object has no attribute|TypeError|NameError|UnboundLocalError|RecursionError)"
@@ -63,40 +72,94 @@ class LoadingFacts:
     unwritten: Reading[tuple[UnwrittenParameter, ...]]
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """Everything that is read from the source for one checkpoint; attributes as in `HeadSupport`."""
+
+    target: Reading[str]
+    draft_architecture: Reading[str]
+    draft_class: Reading[str]
+    registration: Reading[str]
+    implementation: Reading[str]
+    loading: LoadingFacts
+    noticing: Reading[Noticing]
+    defects: tuple[Reading[bool], ...]
+
+
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about vLLM and this checkpoint."""
-    target_site, target = _class_of(tree, checkpoint.architecture)
-    mapping = draft_mapping(tree, checkpoint)
-    defects = code_defects(tree, checkpoint, situation)
-    if mapping.value is None:
-        return _without_draft(target, mapping, defects)
-    entry = registration(tree, mapping.value.architecture)
-    draft_site, draft_class = _class_of(tree, mapping.value.architecture)
-    if draft_site is None:
-        facts, body, noticed = _unbuilt(draft_class)
-    else:
-        evaluator = draft_evaluator(tree)
-        recognised = quantisation(evaluator, checkpoint)
-        facts = _loading(tree, evaluator, checkpoint, situation, (target_site, draft_site), recognised)
-        body = implementation(tree, draft_site)
-        noticed = noticing(tree, draft_site, recognised.value is not None)
+    gpu = situation.gpu
+    capability = divmod(gpu.capability, 10) if gpu is not None else _DEFAULT_CAPABILITY
+    reader = _reader(tree)
+    name = f"vllm head {_identity(checkpoint)} {capability}"
+    kept = remember(tree, name, lambda view: _read_source(view, reader, checkpoint, capability), _Kept)
     return HeadSupport(
-        target=target,
-        draft_architecture=_named(mapping),
-        draft_class=draft_class,
-        registration=Reading(
-            entry.sentence if entry.value is not None else None,
-            entry.sentence,
-            entry.places,
-            entry.understood,
+        target=kept.target,
+        draft_architecture=kept.draft_architecture,
+        draft_class=kept.draft_class,
+        registration=kept.registration,
+        implementation=kept.implementation,
+        head_precision=kept.loading.precision,
+        landings=kept.loading.landings,
+        unwritten=kept.loading.unwritten,
+        noticing=kept.noticing,
+        defects=tuple(
+            DefectFinding(defect, present, defect.applies(checkpoint, situation))
+            for defect, present in zip(DEFECTS, kept.defects, strict=True)
         ),
-        implementation=body,
-        head_precision=facts.precision,
-        landings=facts.landings,
-        unwritten=facts.unwritten,
-        noticing=noticed,
-        defects=defects,
     )
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """An evaluator, and what it has read so far."""
+
+    evaluator: Evaluator
+    recorded: RecordedReading
+
+
+@lru_cache(maxsize=4)
+def _reader(tree: SourceTree) -> _Reader:
+    """One for all checkpoints that are asked about: what it has read and compiled is kept."""
+    recorded = RecordedReading(tree)
+    return _Reader(draft_evaluator(recorded), recorded)
+
+
+def _identity(checkpoint: ServedCheckpoint) -> str:
+    """A digest of everything about a checkpoint that the readings depend on."""
+    total = hashlib.sha256()
+    total.update(json.dumps([checkpoint.config, checkpoint.hf_quant_config], default=str).encode())
+    for tensor in checkpoint.head.values():
+        total.update(f"{tensor.name} {tensor.shape} {tensor.dtype}\n".encode())
+    return total.hexdigest()
+
+
+def _read_source(
+    tree: SourceTree, reader: _Reader, checkpoint: ServedCheckpoint, capability: tuple[int, int]
+) -> _Kept:
+    evaluator = reader.evaluator
+    target_site, target = _class_of(tree, checkpoint.architecture)
+    mapping = draft_mapping(tree, evaluator, checkpoint)
+    defects = tuple(defect.query(tree) for defect in DEFECTS)
+    if mapping.value is None:
+        kept = _without_draft(target, mapping, defects)
+    else:
+        entry = registration(tree, mapping.value.architecture)
+        draft_site, draft_class = _class_of(tree, mapping.value.architecture)
+        facts, body, noticed = _unbuilt(draft_class)
+        if draft_site is not None:
+            recognised = quantisation(evaluator, checkpoint)
+            sites = (target_site, draft_site)
+            facts = _loading(tree, evaluator, checkpoint, capability, sites, recognised)
+            body = implementation(tree, draft_site)
+            noticed = noticing(tree, draft_site, recognised.value is not None)
+        is_entered = entry.value is not None
+        registered = Reading(
+            entry.sentence if is_entered else None, entry.sentence, entry.places, entry.understood
+        )
+        kept = _Kept(target, _named(mapping), draft_class, registered, body, facts, noticed, defects)
+    reader.recorded.replay(tree)
+    return kept
 
 
 def _class_of(tree: SourceTree, architecture: str) -> tuple[ClassSite | None, Reading[str]]:
@@ -119,19 +182,17 @@ def _named(mapping: Reading[DraftMapping]) -> Reading[str]:
 
 
 def _without_draft(
-    target: Reading[str], mapping: Reading[DraftMapping], defects: tuple[DefectFinding, ...]
-) -> HeadSupport:
+    target: Reading[str], mapping: Reading[DraftMapping], defects: tuple[Reading[bool], ...]
+) -> _Kept:
     """Without a draft architecture nothing further can be asked."""
     sentence, places = "there is no draft architecture to look for", mapping.places
-    return HeadSupport(
+    return _Kept(
         target=target,
         draft_architecture=_named(mapping),
         draft_class=not_understood(sentence, *places),
         registration=not_understood(sentence, *places),
         implementation=not_understood(sentence, *places),
-        head_precision=not_understood(sentence, *places),
-        landings=not_understood(sentence, *places),
-        unwritten=not_understood(sentence, *places),
+        loading=_open(sentence, *places),
         noticing=not_understood(sentence, *places),
         defects=defects,
     )
@@ -140,19 +201,14 @@ def _without_draft(
 def _unbuilt(draft_class: Reading[str]) -> tuple[LoadingFacts, Reading[str], Reading[Noticing]]:
     sentence = f"there is no draft class to look at: {draft_class.sentence}"
     places = draft_class.places
-    facts = LoadingFacts(
-        not_understood(sentence, *places),
-        not_understood(sentence, *places),
-        not_understood(sentence, *places),
-    )
-    return facts, not_understood(sentence, *places), not_understood(sentence, *places)
+    return _open(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
 
 
 def _loading(
     tree: SourceTree,
     evaluator: Evaluator,
     checkpoint: ServedCheckpoint,
-    situation: Situation,
+    capability: tuple[int, int],
     sites: tuple[ClassSite | None, ClassSite],
     recognised: Reading[Quantisation],
 ) -> LoadingFacts:
@@ -164,18 +220,10 @@ def _loading(
     refusal = recognised.value.refusal if recognised.value is not None else None
     if refusal is not None:
         return _refused(few, DraftRun((), refusal, {}, (), (), {}), draft)
-    reduced = draft_mapping(tree, replace(checkpoint, config=few.config))
+    reduced = draft_mapping(tree, evaluator, replace(checkpoint, config=few.config))
     if reduced.value is None:
         return _open(reduced.sentence, *reduced.places)
-    gpu = situation.gpu
-    subject = DraftSubject(
-        draft,
-        target,
-        few.config,
-        reduced.value.config,
-        recognised.value,
-        divmod(gpu.capability, 10) if gpu is not None else _DEFAULT_CAPABILITY,
-    )
+    subject = DraftSubject(draft, target, few.config, reduced.value.config, recognised.value, capability)
     builder = DraftBuilder(evaluator, subject)
     run = builder.load(few.tensors)
     unclear = _unclear(run, draft)
@@ -251,8 +299,9 @@ def _loader_line(tree: SourceTree, draft: ClassSite) -> Place:
 
 def _sharing(tree: SourceTree) -> Place | None:
     """Where the target's embedding is put in the place of the draft's."""
-    for file in tree.containing(_DRAFTERS, ".embed_tokens = target_embed"):
-        for number, line in enumerate(tree.text(file).splitlines(), 1):
-            if _SHARING.search(line):
-                return Place(file, number)
+    for file in _DRAFTERS:
+        if tree.has(file):
+            for number, line in enumerate(tree.text(file).splitlines(), 1):
+                if _SHARING.search(line):
+                    return Place(file, number)
     return None
