@@ -67,7 +67,8 @@ def _unwritten(subject: LoadedCheckpoint) -> Iterator[UnwrittenParameter]:
     for parameter in subject.loaded.parameters:
         if parameter.owner:
             continue
-        written = sum(count for _, count in parameter.writes)
+        # What was made to fill a gap has no name: zeros that a loader appends to a tensor that is too small.
+        written = sum(count for name, count in parameter.writes if name)
         is_scale = parameter.name.endswith(_SCALES) or parameter.name.endswith("correction_bias")
         if written == 0 and parameter.is_filled and is_scale:
             # A scale that is made as one stays one: the precision has none on disk.
