@@ -100,25 +100,22 @@ def earlier_nvfp4_linear() -> str:
 
 
 def fp8_linear(block: bool, rows: int, columns: int) -> str:
-    from vllm.model_executor.kernels.linear import (
-        _POSSIBLE_FP8_BLOCK_KERNELS,
-        _POSSIBLE_FP8_KERNELS,
-        FP8ScaledMMLinearLayerConfig,
-        choose_scaled_mm_linear_kernel,
-    )
+    from vllm.model_executor.kernels import linear
     from vllm.model_executor.layers.quantization.utils import quant_utils
 
-    weight = quant_utils.kFp8Static128BlockSym if block else quant_utils.kFp8StaticTensorSym
-    activation = quant_utils.kFp8Dynamic128Sym if block else quant_utils.kFp8StaticTensorSym
-    config = FP8ScaledMMLinearLayerConfig(
-        weight_quant_key=weight,
-        activation_quant_key=activation,
-        input_dtype=torch.bfloat16,
-        out_dtype=torch.bfloat16,
-        weight_shape=(rows, columns),
-    )
-    kernels = _POSSIBLE_FP8_BLOCK_KERNELS if block else _POSSIBLE_FP8_KERNELS
-    return chosen(choose_scaled_mm_linear_kernel, config, kernels, block)
+    keys = {
+        "weight_quant_key": quant_utils.kFp8Static128BlockSym if block else quant_utils.kFp8StaticTensorSym,
+        "activation_quant_key": quant_utils.kFp8Dynamic128Sym if block else quant_utils.kFp8StaticTensorSym,
+        "out_dtype": torch.bfloat16,
+    }
+    try:
+        config = linear.FP8ScaledMMLinearLayerConfig(
+            **keys, input_dtype=torch.bfloat16, weight_shape=(rows, columns)
+        )
+    except TypeError:
+        config = linear.FP8ScaledMMLinearLayerConfig(**keys)
+    kernels = linear._POSSIBLE_FP8_BLOCK_KERNELS if block else linear._POSSIBLE_FP8_KERNELS
+    return chosen(linear.choose_scaled_mm_linear_kernel, config, kernels, block)
 
 
 def earlier_fp8_linear() -> str:

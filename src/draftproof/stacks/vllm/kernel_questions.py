@@ -61,7 +61,7 @@ def _gap(outcome: Outcome) -> tuple[str, Place] | None:
     if outcome.not_understood is not None:
         return outcome.not_understood.reason, outcome.not_understood.place
     raised = outcome.raised
-    if raised is not None and raised.type_name in _OWN_GAPS:
+    if raised is not None and (raised.type_name in _OWN_GAPS or not _own(raised.place)):
         return str(raised), raised.place
     return None
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from draftproof.checkpoint.precision import Precision
+from draftproof.hardware.gpu import NATIVE_FP4, NATIVE_FP8
 from draftproof.stacks.backend_facts import KernelChoice, Operation, Phase
 from draftproof.stacks.evaluation import Evaluator
 from draftproof.stacks.place import Place
@@ -26,6 +27,7 @@ _ORACLES = {
     "fp8": "vllm/model_executor/layers/fused_moe/oracle/fp8.py",
     "plain": "vllm/model_executor/layers/fused_moe/oracle/unquantized.py",
 }
+_WEIGHT_ONLY = ("marlin", "humming")
 _PLAIN = "default_unquantized_gemm"
 _CUBLAS = "torch (cuBLAS)"
 _FP8 = (Precision.FP8_BLOCK, Precision.FP8_TENSOR, Precision.FP8_CHANNEL)
@@ -74,11 +76,6 @@ def _choice(
         instead = _named(_ask(question, group, without))
         if question.machine.has_flashinfer and instead and instead != name:
             backend = replace(backend, sentence=f"{backend.sentence}; without FlashInfer {instead}")
-    native = None
-    if name:
-        native = not (group.precision in NVFP4 and converts_weights(name))
-        if group.precision in _FP8:
-            native = not any(word in name.lower() for word in ("marlin", "humming"))
     return KernelChoice(
         operation=Operation.EXPERT_GEMM if group.is_expert else Operation.DENSE_GEMM,
         group=group.name,
@@ -86,9 +83,18 @@ def _choice(
         phase=Phase.ANY,
         backend=backend,
         valid=valid,
-        native=native,
+        native=_is_native(group.precision, name, question.machine.capability) if name else None,
         needs=needs_of(question.stack, libraries_of(name), name) if name else (),
     )
+
+
+def _is_native(precision: Precision, kernel: str, capability: int) -> bool:
+    """Whether the GPU's own units multiply the weights as they are stored."""
+    if precision in NVFP4:
+        return capability >= NATIVE_FP4 and not converts_weights(kernel)
+    if precision in _FP8:
+        return capability >= NATIVE_FP8 and not any(word in kernel.lower() for word in _WEIGHT_ONLY)
+    return True
 
 
 def _ask(question: MatrixQuestion, group: ModuleGroup, evaluator: Evaluator) -> Reading[Answer]:

@@ -1,0 +1,259 @@
+"""The kernels that each version chooses on each GPU, for the checkpoints that people serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.stacks.backend_facts import BackendFacts, Operation
+from draftproof.stacks.overlay import OverlaidTree
+from tests.support.real_stacks import real_stack
+from tests.support.vllm_launch import HEADLINE, VERSIONS, beside, kernel, kernels, situation, with_tree
+
+SM80, SM89, SM90, SM100, SM103, SM120, SM121 = (
+    "a100-80gb",
+    "l4",
+    "h200",
+    "b200",
+    "b300",
+    "rtx-pro-6000",
+    "dgx-spark",
+)
+FP8 = "Qwen_Qwen3.5-397B-A17B-FP8"
+DENSE_NVFP4 = "nvidia_Qwen3.6-27B-NVFP4"
+TRTLLM = "FLASHINFER_TRTLLM (TrtLlmNvFp4ExpertsMonolithic)"
+CUTLASS = "FLASHINFER_CUTLASS (FlashInferExperts)"
+MARLIN = "MARLIN (MarlinExperts)"
+BF16_TRTLLM = "FLASHINFER_TRTLLM (TrtLlmBf16ExpertsMonolithic)"
+TRITON = "TRITON (TritonExperts)"
+
+
+def chosen(facts: BackendFacts, group: str) -> str:
+    choice = kernel(facts, group)
+    assert choice.backend.understood, choice.backend.sentence
+    assert choice.valid.value is True
+    assert choice.backend.places
+    assert choice.valid.places
+    return choice.backend.value or ""
+
+
+NVFP4_EXPERTS = (
+    ("0.33.0", SM80, MARLIN),
+    ("0.33.0", SM89, MARLIN),
+    ("0.33.0", SM90, "HUMMING (HummingIndexedExperts)"),
+    ("0.33.0", SM100, TRTLLM),
+    ("0.33.0", SM103, TRTLLM),
+    ("0.33.0", SM120, CUTLASS),
+    ("0.33.0", SM121, CUTLASS),
+    ("0.26.0", SM90, MARLIN),
+    ("0.26.0", SM100, TRTLLM),
+    ("0.26.0", SM120, CUTLASS),
+    ("0.19.0", SM90, MARLIN),
+    ("0.19.0", SM100, TRTLLM),
+    ("0.19.0", SM120, CUTLASS),
+)
+
+
+@pytest.mark.parametrize(("version", "gpu", "backend"), NVFP4_EXPERTS)
+def test_routed_experts_in_nvfp4(version: str, gpu: str, backend: str) -> None:
+    assert chosen(kernels(version, HEADLINE, situation(gpu, 8)), "routed experts") == backend
+
+
+BF16_EXPERTS = (
+    ("0.33.0", SM90, TRITON),
+    ("0.33.0", SM100, BF16_TRTLLM),
+    ("0.33.0", SM120, CUTLASS),
+    ("0.26.0", SM90, TRITON),
+    ("0.26.0", SM100, BF16_TRTLLM),
+    ("0.26.0", SM120, CUTLASS),
+    ("0.19.0", SM120, "TRITON"),
+)
+
+
+@pytest.mark.parametrize(("version", "gpu", "backend"), BF16_EXPERTS)
+def test_the_heads_experts_stay_bf16(version: str, gpu: str, backend: str) -> None:
+    choice = kernel(kernels(version, HEADLINE, situation(gpu, 8)), "MTP experts")
+    assert choice.precision == "BF16"
+    assert choice.backend.value == backend
+
+
+@pytest.mark.parametrize(
+    ("gpu", "without"),
+    ((SM100, "VLLM_CUTLASS (CutlassExpertsFp4)"), (SM120, "VLLM_CUTLASS (CutlassExpertsFp4)")),
+)
+def test_what_is_taken_without_flashinfer_is_said(gpu: str, without: str) -> None:
+    stack = beside("0.33.0", "humming-kernels 0.1.19")
+    absent = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8), stack=stack), "routed experts")
+    unknown = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8)), "routed experts")
+
+    assert absent.backend.value == without
+    assert f"without FlashInfer {without}" in unknown.backend.sentence
+    assert {need.name for need in unknown.needs} == {"flashinfer-python", "nvcc and ninja"}
+
+
+def test_humming_outranks_marlin_on_sm90_when_it_is_there() -> None:
+    stack = beside("0.33.0", "flashinfer-python 0.7.2.post1")
+    facts = kernels("0.33.0", HEADLINE, situation(SM90, 8), stack=stack)
+    assert chosen(facts, "routed experts") == MARLIN
+
+
+FP8_EXPERTS = (
+    ("0.33.0", SM90, TRITON),
+    ("0.33.0", SM100, "FLASHINFER_TRTLLM (TrtLlmFp8ExpertsMonolithic)"),
+    ("0.33.0", SM120, "DEEPGEMM (TritonOrDeepGemmExperts)"),
+)
+
+
+@pytest.mark.parametrize(("version", "gpu", "backend"), FP8_EXPERTS)
+def test_routed_experts_in_block_fp8(version: str, gpu: str, backend: str) -> None:
+    assert chosen(kernels(version, FP8, situation(gpu, 4)), "routed experts") == backend
+
+
+LINEAR = (
+    ("0.33.0", SM90, "HummingNvFp4LinearKernel"),
+    ("0.33.0", SM100, "FlashInferCuteDslNvFp4LinearKernel"),
+    ("0.33.0", SM120, "FlashInferCutlassNvFp4LinearKernel"),
+    ("0.26.0", SM90, "MarlinNvFp4LinearKernel"),
+    ("0.26.0", SM120, "FlashInferCutlassNvFp4LinearKernel"),
+    ("0.19.0", SM90, "MARLIN"),
+    ("0.19.0", SM100, "FLASHINFER_CUTLASS"),
+)
+
+
+@pytest.mark.parametrize(("version", "gpu", "backend"), LINEAR)
+def test_dense_layers_in_nvfp4(version: str, gpu: str, backend: str) -> None:
+    assert chosen(kernels(version, DENSE_NVFP4, situation(gpu, 1)), "MLP") == backend
+
+
+@pytest.mark.parametrize(("gpu", "is_native"), ((SM90, False), (SM100, True), (SM120, True)))
+def test_four_bits_are_multiplied_as_they_are_where_the_gpu_can(gpu: str, is_native: bool) -> None:
+    choice = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8)), "routed experts")
+    assert choice.native is is_native
+
+
+ATTENTION = (
+    (SM80, "FlashAttentionBackend"),
+    (SM90, "FlashAttentionBackend"),
+    (SM100, "FlashInferBackend"),
+    (SM103, "FlashInferBackend"),
+    (SM120, "FlashAttentionBackend"),
+)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(("gpu", "backend"), ATTENTION)
+def test_attention_of_target_and_head(version: str, gpu: str, backend: str) -> None:
+    facts = kernels(version, HEADLINE, situation(gpu, 8))
+    found = [c.backend.value for c in facts.choices if c.operation is Operation.ATTENTION]
+    assert found == [backend, backend]
+
+
+def test_fp8_keys_and_values_move_sm120_to_flashinfer() -> None:
+    text = (
+        "vllm serve nvidia/Qwen3.5-397B-A17B-NVFP4 -tp 8 --kv-cache-dtype fp8 "
+        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'"""
+    )
+    facts = kernels("0.33.0", HEADLINE, situation(SM120, 8), text)
+    assert chosen(facts, "full attention, verify passes included") == "FlashInferBackend"
+
+
+PREFILL = (
+    ("0.33.0", SM90, "flashinfer"),
+    ("0.33.0", SM100, "flashinfer"),
+    ("0.33.0", SM120, "flashinfer"),
+    ("0.33.0", SM80, "triton"),
+    ("0.26.0", SM100, "flashinfer"),
+    ("0.26.0", SM120, "triton"),
+    ("0.19.0", SM90, "flashinfer"),
+    ("0.19.0", SM100, "triton"),
+)
+
+
+@pytest.mark.parametrize(("version", "gpu", "backend"), PREFILL)
+def test_gated_delta_net_prefill(version: str, gpu: str, backend: str) -> None:
+    assert chosen(kernels(version, HEADLINE, situation(gpu, 8)), "prefill") == backend
+
+
+def test_prefill_without_flashinfer_is_invalid_and_has_a_way_out() -> None:
+    stack = beside("0.33.0", "humming-kernels 0.1.19")
+    text = (
+        "vllm serve nvidia/Qwen3.5-397B-A17B-NVFP4 -tp 8 "
+        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'"""
+    )
+    facts = kernels("0.33.0", HEADLINE, situation(SM90, 8), text, stack)
+    choice = kernel(facts, "prefill")
+
+    assert choice.valid.value is False
+    assert choice.explicit == "--gdn-prefill-backend triton"
+    hit = {finding.defect.identifier for finding in facts.defects if finding.applies and finding.present.value}
+    assert "vllm-prefill-kernel-not-looked-for" in hit
+
+
+@pytest.mark.parametrize(
+    ("release", "verify"),
+    ((HEADLINE, "fused_gdn"), ("Qwen_Qwen3-Next-80B-A3B-Instruct", "Triton fused_recurrent")),
+)
+def test_the_fused_verify_kernel_is_not_for_the_interleaved_layout(release: str, verify: str) -> None:
+    assert chosen(kernels("0.33.0", release, situation(SM90, 4)), "verify").startswith(verify)
+
+
+@pytest.mark.parametrize("version", ("0.19.0", "0.26.0"))
+def test_earlier_versions_verify_in_triton(version: str) -> None:
+    assert chosen(kernels(version, HEADLINE, situation(SM90, 8)), "verify").startswith("Triton")
+
+
+def test_a_changed_order_changes_the_choice() -> None:
+    file = "vllm/model_executor/layers/fused_moe/oracle/nvfp4.py"
+    tree = real_stack("vllm", "0.33.0").tree
+    line = "        NvFp4MoeBackend.FLASHINFER_CUTLASS,\n        NvFp4MoeBackend.VLLM_CUTLASS,\n"
+    assert line in tree.text(file)
+    swapped = tree.text(file).replace(
+        line, "        NvFp4MoeBackend.VLLM_CUTLASS,\n        NvFp4MoeBackend.FLASHINFER_CUTLASS,\n"
+    )
+    stack = with_tree("0.33.0", OverlaidTree(tree, {file: swapped}))
+    facts = kernels("0.33.0", HEADLINE, situation(SM120, 8), stack=stack)
+    assert chosen(facts, "routed experts") == "VLLM_CUTLASS (CutlassExpertsFp4)"
+
+
+def test_a_selector_in_another_form_is_open() -> None:
+    file = "vllm/model_executor/layers/fused_moe/oracle/nvfp4.py"
+    tree = real_stack("vllm", "0.33.0").tree
+    renamed = tree.text(file).replace("def select_nvfp4_moe_backend", "def pick_backend")
+    stack = with_tree("0.33.0", OverlaidTree(tree, {file: renamed}))
+    choice = kernel(kernels("0.33.0", HEADLINE, situation(SM120, 8), stack=stack), "routed experts")
+
+    assert not choice.backend.understood
+    assert choice.valid.value is None
+    assert "nvfp4 experts" in choice.backend.sentence
+
+
+STATE = (
+    # version, ranks, states without drafts, further ones for K = 3, tokens of a block
+    ("0.33.0", 1, 3, 3, 2176),
+    ("0.33.0", 4, 3, 3, 1088),
+    ("0.33.0", 8, 3, 3, 576),
+    ("0.26.0", 8, 2, 3, 544),
+    ("0.19.0", 8, 1, 3, 544),
+)
+
+
+@pytest.mark.parametrize(("version", "ranks", "committed", "drafts", "block"), STATE)
+def test_states_that_one_sequence_keeps(
+    version: str, ranks: int, committed: int, drafts: int, block: int
+) -> None:
+    layout = kernels(version, HEADLINE, situation(SM90, ranks)).state_layout.value
+
+    assert layout is not None
+    assert (layout.committed_copies, layout.draft_copies) == (committed, drafts)
+    assert layout.state_bytes == 4
+    assert layout.extra_convolution_columns == 3
+    assert layout.block_tokens == block
+
+
+def test_without_prefix_caching_one_state_and_k_more() -> None:
+    text = (
+        "vllm serve nvidia/Qwen3.5-397B-A17B-NVFP4 -tp 8 --no-enable-prefix-caching "
+        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 2}'"""
+    )
+    layout = kernels("0.33.0", HEADLINE, situation(SM90, 8), text).state_layout.value
+    assert layout is not None
+    assert (layout.committed_copies, layout.draft_copies) == (1, 2)
