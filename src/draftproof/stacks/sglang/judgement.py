@@ -60,7 +60,7 @@ def judge(
         command: as typed.
     """
     name = question_name("sglang-launch", checkpoint, situation, command)
-    judged = remember(tree, name, lambda view: _judged(view, checkpoint, situation, command), _Judged)
+    judged = remember(tree, name, lambda view: _judged(view, tree, checkpoint, situation, command), _Judged)
     # Apart from the rest, since it follows from the tensors too.
     subject = f"{judged.ranks_option} {judged.ranks}"
     divisions = division_findings(checkpoint, judged.ranks, subject, judged.ranks_option, judged.ranks_places)
@@ -70,7 +70,7 @@ def judge(
 
 
 def _judged(
-    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, command: Command
+    tree: SourceTree, shared: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, command: Command
 ) -> _Judged:
     reading = read_arguments(tree)
     if reading.value is None:
@@ -86,7 +86,7 @@ def _judged(
         )
         resolved = ResolvedLaunch(lost, not_understood(reading.sentence), lost)
         return _Judged((*stack_findings(command), finding), resolved)
-    resolver = Resolver(tree, reading.value, checkpoint)
+    resolver = Resolver(tree, reading.value, checkpoint, shared)
     context = launch_context(tree, reading.value, checkpoint, situation, command, resolver)
     option, places = declared(context, "tp_size")
     return _Judged(tuple(_findings(context)), resolved_launch(context), context.ranks, option, places)

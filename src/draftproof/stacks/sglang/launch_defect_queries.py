@@ -167,7 +167,8 @@ def _without_text(asserts: Sequence[Node], about: str) -> Reading[bool]:
 
 def _nodes(tree: SourceTree, word: str) -> Iterator[Node]:
     """Every node of the files that handle arguments and hold a word."""
-    for file in (SERVER_ARGS, *tree.containing(GROUPS, word)):
+    own = (SERVER_ARGS,) if tree.has(SERVER_ARGS) and word in tree.text(SERVER_ARGS) else ()
+    for file in (*own, *tree.containing(GROUPS, word)):
         for node in _walk(tree, file):
             yield file, node
 

@@ -75,15 +75,19 @@ class _Planner:
 def plan(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
     """The command, with a reason for each of its options."""
     name = question_name("sglang-plan", checkpoint, situation)
-    kept = remember(stack.tree, name, lambda view: _planned(view, checkpoint, situation), LaunchPlan)
+    kept = remember(
+        stack.tree, name, lambda view: _planned(view, stack.tree, checkpoint, situation), LaunchPlan
+    )
     return replace(kept, requirements=requirements(stack, situation))
 
 
-def _planned(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
+def _planned(
+    tree: SourceTree, shared: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
+) -> LaunchPlan:
     reading = read_arguments(tree)
     if reading.value is None:
         return LaunchPlan(PROGRAM, (PlannedFlag("--model-path", checkpoint.name, "the checkpoint"),))
-    resolver = Resolver(tree, reading.value, checkpoint)
+    resolver = Resolver(tree, reading.value, checkpoint, shared)
     gpu = situation.gpu or GPUS[0]
 
     def resolve(draft: _Draft) -> Resolution:

@@ -122,17 +122,24 @@ class Resolver:
     """Carries out a version's resolution, as often as asked; what was compiled is kept.
 
     Args:
-        tree: the source.
+        tree: the source, perhaps a view that notes what is read.
         arguments: its declarations.
         checkpoint: the model.
+        shared: the tree that compiled code is kept for; the same source as `tree`.
     """
 
-    def __init__(self, tree: SourceTree, arguments: ArgumentTable, checkpoint: ServedCheckpoint) -> None:
+    def __init__(
+        self,
+        tree: SourceTree,
+        arguments: ArgumentTable,
+        checkpoint: ServedCheckpoint,
+        shared: SourceTree | None = None,
+    ) -> None:
         self._tree = tree
         self._arguments = arguments
         self._checkpoint = checkpoint
         self._defaults = default_values(tree, arguments)
-        self._evaluator = _evaluator(tree)
+        self._evaluator = _evaluator(shared or tree)
         self._has_own_class = not tree.has(PIPELINE)
         self._registering = _registering(tree, checkpoint.architecture)
 
@@ -151,7 +158,17 @@ class Resolver:
             outcomes = evaluator.call(SERVER_ARGS, INITIALISER, subject)
         else:
             outcomes = evaluator.call(PIPELINE, PIPELINE_FUNCTION, subject)
+        self._note()
         return _combined(self._tree, before, outcomes)
+
+    def _note(self) -> None:
+        """Everything that was read for any question so far counts as read for this one."""
+        for dotted in self._evaluator.consulted:
+            path = dotted.replace(".", "/")
+            for file in (f"{path}/__init__.py", f"{path}.py"):
+                if self._tree.has(file):
+                    self._tree.digest(file)
+                    break
 
     def model_check(
         self,
@@ -174,6 +191,7 @@ class Resolver:
         subject = checked_model(self._checkpoint, attributes)
         evaluator = self._evaluator.sharing(machine(gpu), settings)
         outcome = single(evaluator.call(MODEL_CONFIG, f"ModelConfig.{method}", subject, *given))
+        self._note()
         if outcome is None or (outcome.raised is not None and outcome.raised.type_name in _OURS):
             return None
         return outcome
