@@ -51,7 +51,9 @@ _OURS = re.compile(
     r"(AttributeError: .* object has no attribute|TypeError|NameError|UnboundLocalError|RecursionError)"
 )
 """Errors that may come from what takes the place of torch or of a config's class."""
-_PARAMETER = re.compile(r"AttributeError: .* has no attribute '\w*(weight|scale|bias|zeros)\w*'$")
+_PARAMETER = re.compile(
+    r"AttributeError: (?!'PretrainedConfig').* has no attribute '\w*(weight|scale|bias|zeros)\w*'$"
+)
 """While tensors are loaded, vLLM's own error for a parameter that the layer does not have."""
 _KERNELS = ("/kernels/", "/oracle/")
 _DEFAULT_CAPABILITY = (10, 0)
@@ -164,6 +166,8 @@ def _read_source(
 
 def _class_of(tree: SourceTree, architecture: str) -> tuple[ClassSite | None, Reading[str]]:
     """The class that is registered for an architecture, and the same as a claim."""
+    if not architecture:
+        return None, not_understood("looked for architectures in config.json; it names none")
     entry = registration(tree, architecture)
     if entry.value is None:
         return None, Reading(None, entry.sentence, entry.places, entry.understood)
