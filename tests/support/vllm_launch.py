@@ -63,7 +63,9 @@ def kernels(
     """The kernels that a command, or the proposed one, leads to."""
     chosen = stack or real_stack("vllm", version)
     checkpoint = served_release(release)
-    command = parse_command(text) if text else planned_command(RULES.plan(chosen, checkpoint, where), chosen.kind)
+    command = (
+        parse_command(text) if text else planned_command(RULES.plan(chosen, checkpoint, where), chosen.kind)
+    )
     judgement = RULES.judge(chosen, checkpoint, where, command)
     return RULES.backends(chosen, checkpoint, where, judgement)
 

@@ -78,7 +78,7 @@ def test_the_heads_experts_stay_bf16(version: str, gpu: str, backend: str) -> No
 
 @pytest.mark.parametrize(
     ("gpu", "without"),
-    ((SM100, "VLLM_CUTLASS (CutlassExpertsFp4)"), (SM120, "VLLM_CUTLASS (CutlassExpertsFp4)")),
+    [(SM100, "VLLM_CUTLASS (CutlassExpertsFp4)"), (SM120, "VLLM_CUTLASS (CutlassExpertsFp4)")],
 )
 def test_what_is_taken_without_flashinfer_is_said(gpu: str, without: str) -> None:
     stack = beside("0.33.0", "humming-kernels 0.1.19")
@@ -124,7 +124,7 @@ def test_dense_layers_in_nvfp4(version: str, gpu: str, backend: str) -> None:
     assert chosen(kernels(version, DENSE_NVFP4, situation(gpu, 1)), "MLP") == backend
 
 
-@pytest.mark.parametrize(("gpu", "is_native"), ((SM90, False), (SM100, True), (SM120, True)))
+@pytest.mark.parametrize(("gpu", "is_native"), [(SM90, False), (SM100, True), (SM120, True)])
 def test_four_bits_are_multiplied_as_they_are_where_the_gpu_can(gpu: str, is_native: bool) -> None:
     choice = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8)), "routed experts")
     assert choice.native is is_native
@@ -184,19 +184,21 @@ def test_prefill_without_flashinfer_is_invalid_and_has_a_way_out() -> None:
 
     assert choice.valid.value is False
     assert choice.explicit == "--gdn-prefill-backend triton"
-    hit = {finding.defect.identifier for finding in facts.defects if finding.applies and finding.present.value}
+    hit = {
+        finding.defect.identifier for finding in facts.defects if finding.applies and finding.present.value
+    }
     assert "vllm-prefill-kernel-not-looked-for" in hit
 
 
 @pytest.mark.parametrize(
     ("release", "verify"),
-    ((HEADLINE, "fused_gdn"), ("Qwen_Qwen3-Next-80B-A3B-Instruct", "Triton fused_recurrent")),
+    [(HEADLINE, "fused_gdn"), ("Qwen_Qwen3-Next-80B-A3B-Instruct", "Triton fused_recurrent")],
 )
 def test_the_fused_verify_kernel_is_not_for_the_interleaved_layout(release: str, verify: str) -> None:
     assert chosen(kernels("0.33.0", release, situation(SM90, 4)), "verify").startswith(verify)
 
 
-@pytest.mark.parametrize("version", ("0.19.0", "0.26.0"))
+@pytest.mark.parametrize("version", ["0.19.0", "0.26.0"])
 def test_earlier_versions_verify_in_triton(version: str) -> None:
     assert chosen(kernels(version, HEADLINE, situation(SM90, 8)), "verify").startswith("Triton")
 

@@ -61,7 +61,9 @@ def test_a_source_in_another_form_is_open(defect: object) -> None:
 
 def test_a_defect_matters_to_the_checkpoints_that_it_hits() -> None:
     checkpoint = served_release(HEADLINE)
-    hit = {f.defect.identifier for f in launch_defects(tree_of("0.33.0"), checkpoint, situation()) if f.applies}
+    hit = {
+        f.defect.identifier for f in launch_defects(tree_of("0.33.0"), checkpoint, situation()) if f.applies
+    }
     assert "vllm-path-decides-block-drafter" not in hit
 
     renamed = replace(checkpoint, name="/models/dspark/qwen")

@@ -184,7 +184,7 @@ def test_unknown_variables_are_named() -> None:
     assert "VLLM_USE_FLASHINFER_SAMPLER" in rulings["VLLM_USE_FLASHINFER_SAMPLR=0"][1]
 
 
-@pytest.mark.parametrize("version", ("0.26.0", "0.33.0"))
+@pytest.mark.parametrize("version", ["0.26.0", "0.33.0"])
 def test_the_short_options_mean_the_same(version: str) -> None:
     judgement = judged(version, f"{START} --spec-method mtp --spec-tokens 2")
 

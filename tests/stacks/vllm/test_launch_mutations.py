@@ -78,7 +78,7 @@ def test_a_limit_on_drafts_is_seen(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("file", (ARGUMENTS, SPECULATIVE))
+@pytest.mark.parametrize("file", [ARGUMENTS, SPECULATIVE])
 def test_a_file_that_is_gone_leaves_everything_open(version: str, file: str) -> None:
     judgement = changed(version, file, "", None)
 
@@ -87,7 +87,7 @@ def test_a_file_that_is_gone_leaves_everything_open(version: str, file: str) -> 
     assert file in judgement.resolved.algorithm.sentence
 
 
-@pytest.mark.parametrize("file", (ARGUMENTS, SPECULATIVE))
+@pytest.mark.parametrize("file", [ARGUMENTS, SPECULATIVE])
 def test_a_syntax_error_leaves_everything_open(file: str) -> None:
     tree = real_stack("vllm", "0.33.0").tree
     stack = with_tree("0.33.0", OverlaidTree(tree, {file: "def broken(:\n"}))

@@ -30,7 +30,7 @@ def test_the_headline_checkpoint_starts_with_its_head(version: str, gpu: str, ra
     assert all(reading.understood for reading in judgement.resolved.changed)
 
 
-@pytest.mark.parametrize("version", ("0.19.0", "0.26.0"))
+@pytest.mark.parametrize("version", ["0.19.0", "0.26.0"])
 def test_a_text_only_config_is_mapped_in_the_newest_version_alone(version: str) -> None:
     judgement = planned(version, "Qwen_Qwen3.8-2.4T-A95B-FP8", situation("b200", 8))
     wrong = [f for f in judgement.findings if f.ruling is Ruling.BREAKS]
@@ -51,7 +51,7 @@ def test_every_word_has_a_reason() -> None:
     assert json.loads(config.value or "") == {"method": "mtp", "num_speculative_tokens": 3}
 
 
-@pytest.mark.parametrize(("version", "has_guard"), (("0.19.0", False), ("0.26.0", True), ("0.33.0", True)))
+@pytest.mark.parametrize(("version", "has_guard"), [("0.19.0", False), ("0.26.0", True), ("0.33.0", True)])
 def test_unwritten_parameters_are_made_an_error_where_the_version_can(version: str, has_guard: bool) -> None:
     names = {flag.name for flag in plan_of(version).flags}
     assert ("--model-loader-extra-config" in names) is has_guard

@@ -200,7 +200,7 @@ def experts_config(layer: dict[str, Any]) -> Any:
     for name, value in values.items():
         try:
             setattr(config, name, value)
-        except AttributeError:  # noqa: PERF203 - a property in some versions, which follows from the others
+        except AttributeError:
             continue
     return config
 

@@ -145,7 +145,9 @@ def _lost(outcome: Outcome) -> tuple[str, Place] | None:
     raised = outcome.raised
     if raised is None:
         return None
-    lacks = raised.type_name == "AttributeError" and any(f"'{name}'" in raised.message for name in _OWN_CLASSES)
+    lacks = raised.type_name == "AttributeError" and any(
+        f"'{name}'" in raised.message for name in _OWN_CLASSES
+    )
     is_ours = lacks or raised.type_name in _OWN_GAPS or raised.place.file.startswith(_OWN_FILES)
     return (str(raised), raised.place) if is_ours else None
 

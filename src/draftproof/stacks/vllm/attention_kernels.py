@@ -125,9 +125,7 @@ def gated_delta_choices(question: SequenceQuestion) -> Iterator[KernelChoice]:
 def prefill_backend(question: SequenceQuestion) -> Reading[str]:
     """The kernel family of prefill: "flashinfer", "triton", ..."""
     tree = question.stack.tree
-    text = {
-        key: question.text.get(key) for key in ("linear_key_head_dim", "linear_value_head_dim")
-    }
+    text = {key: question.text.get(key) for key in ("linear_key_head_dim", "linear_value_head_dim")}
     if tree.has(GDN_LAYER):
         return name_of(ask(question.evaluator, "gated_delta_prefill", text, question.prefill))
     return name_of(ask(question.evaluator, "earlier_gated_delta_prefill", text, question.prefill))

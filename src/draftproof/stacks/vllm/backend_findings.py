@@ -42,7 +42,7 @@ def backend_findings(
     if not asked or situation.gpu is None or checkpoint.spec is None:
         return
     try:
-        choices = tuple(_choices(stack, checkpoint, situation, dict((n, v) for n, v, _ in in_force)))
+        choices = tuple(_choices(stack, checkpoint, situation, {n: v for n, v, _ in in_force}))
     except SourceError as error:
         for name in asked:
             yield _unknown(name, given[name], str(error))

@@ -54,14 +54,10 @@ def environment_findings(command: Command, tree: SourceTree, version: str) -> It
             )
         elif variable.name in known.value:
             place = known.value[variable.name]
-            yield LaunchFinding(
-                check, subject, Ruling.HOLDS, claim, expected, "it is declared", "", (place,)
-            )
+            yield LaunchFinding(check, subject, Ruling.HOLDS, claim, expected, "it is declared", "", (place,))
         else:
             near = get_close_matches(variable.name, known.value, n=2, cutoff=0.75)
             remedy = f"did you mean {' or '.join(near)}?" if near else f"leave {variable.name} out"
             whose = "; it is SGLang's" if variable.name.startswith(_OTHER_STACK) else ""
             observed = f"it is none of {len(known.value)} variables, so that it has no effect{whose}"
-            yield LaunchFinding(
-                check, subject, Ruling.WARNS, claim, expected, observed, remedy, known.places
-            )
+            yield LaunchFinding(check, subject, Ruling.WARNS, claim, expected, observed, remedy, known.places)

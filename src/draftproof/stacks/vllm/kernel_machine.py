@@ -66,13 +66,24 @@ def kernel_evaluator(tree: SourceTree, machine: Machine) -> Evaluator:
     return Evaluator(overlaid, _substitutes(tree, machine))
 
 
+def on_other_machine(evaluator: Evaluator, tree: SourceTree, machine: Machine) -> Evaluator:
+    """An evaluator for another machine, which shares what was read and compiled.
+
+    Raises:
+        SourceError: a module that is replaced cannot be read.
+    """
+    return evaluator.sharing(_substitutes(tree, machine))
+
+
 def _substitutes(tree: SourceTree, machine: Machine) -> dict[str, Any]:
     module = DRIVER.removesuffix(".py").replace("/", ".")
     kernels = {"linear_backend": "auto", "moe_backend": "auto", **machine.options}
     made: dict[str, Any] = {
         "vllm.platforms.current_platform": Named(DRIVER, "PLATFORM"),
         f"{module}.MACHINE": {"capability": machine.capability, "cuda": _CUDA_MAJOR, **kernels},
-        "vllm.utils.import_utils.resolve_obj_by_qualname": NativeFunction("resolve_obj_by_qualname", _resolve),
+        "vllm.utils.import_utils.resolve_obj_by_qualname": NativeFunction(
+            "resolve_obj_by_qualname", _resolve
+        ),
         # Compiled code answers this one, by the GPU alone as far as Python can tell.
         "vllm._custom_ops.cutlass_scaled_mm_supports_fp4": _has_fp4_units,
         "vllm._custom_ops.cutlass_scaled_mm_supports_fp8": lambda capability: capability >= 89,
@@ -87,7 +98,9 @@ def _substitutes(tree: SourceTree, machine: Machine) -> dict[str, Any]:
         "torch.nn.Module": Named(PARTS, "Module"),
         "pydantic.ConfigDict": dict,
     }
-    made["vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn.supports_fused_mtp_decode"] = _answer(True)
+    made["vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn.supports_fused_mtp_decode"] = _answer(
+        True
+    )
     made |= {f"vllm.envs.{name}": value for name, value in _environment(tree, machine).items()}
     for name in _questions(tree, FLASHINFER_HELPERS, "has_"):
         made[f"vllm.utils.flashinfer.{name}"] = _answer(machine.has_flashinfer)

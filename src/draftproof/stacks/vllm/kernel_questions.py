@@ -35,7 +35,9 @@ def ask(evaluator: Evaluator, question: str, *arguments: Any) -> Reading[Answer]
     if gap is not None or not outcomes:
         text, place = gap or ("no way through it", Place(DRIVER, 1))
         return not_understood(f"{wanted}: {text}", *_own(place))
-    answers = {repr(outcome.returned) if outcome.has_returned else str(outcome.raised) for outcome in outcomes}
+    answers = {
+        repr(outcome.returned) if outcome.has_returned else str(outcome.raised) for outcome in outcomes
+    }
     if len(answers) > 1:
         conditions = "; ".join(dict.fromkeys(str(c) for o in outcomes for c in o.conditions[:1]))
         return not_understood(f"{wanted}: it depends on {conditions[:300]}")

@@ -79,6 +79,7 @@ def matrix_question(
     return MatrixQuestion(
         sequence.stack,
         sequence.machine,
+        sequence.evaluator,
         _experts(checkpoint, sequence.shape, given, sequence.ranks),
         sequence.shape.hidden,
         sequence.shape.hidden,

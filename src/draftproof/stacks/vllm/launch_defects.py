@@ -109,7 +109,8 @@ def _sniffs_the_path(tree: SourceTree, sniffed: tuple[str, ...]) -> Reading[bool
     decides = [
         node.lineno
         for node in ast.walk(method)
-        if isinstance(node, ast.Compare) and "MTPModelTypes" in ast.unparse(node.comparators[0])
+        if isinstance(node, ast.Compare)
+        and "MTPModelTypes" in ast.unparse(node.comparators[0])
         and "model_type" in ast.unparse(node.left)
     ]
     if not decides:
@@ -196,7 +197,9 @@ def _looks_for_depth_at_the_top_only(tree: SourceTree) -> Reading[bool]:
 
 def _texts(node: ast.expr) -> set[str]:
     return {
-        part.value for part in ast.walk(node) if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        part.value
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
     }
 
 
@@ -224,7 +227,7 @@ LAUNCH_DEFECTS: tuple[Defect, ...] = (
         "A model type that is part of another one's name is taken for it",
         "none known",
         ("0.19.0", "0.26.0", "0.33.0"),
-        f"`model_type in (\"...\")` without a comma in {REWRITE}",
+        f'`model_type in ("...")` without a comma in {REWRITE}',
         _tests_for_a_part_of_a_name,
         _matches_a_part,
         "the draft becomes a model of another family, and the start fails",

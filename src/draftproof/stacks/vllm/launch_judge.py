@@ -85,9 +85,7 @@ def _divisions(checkpoint: ServedCheckpoint, judged: _Judged) -> Iterator[Launch
     return division_findings(checkpoint, ranks, subject, TENSOR_PARALLEL, judged.ranks_places)
 
 
-def _judged(
-    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command
-) -> _Judged:
+def _judged(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command) -> _Judged:
     options = read_options(stack.tree)
     keys = speculative_keys(stack.tree)
     if options.value is None or keys.value is None:

@@ -21,7 +21,7 @@ _LOSSLESS = {
 }
 """Ways to accept that keep the target's distribution, by the names that versions give them."""
 _LOSSY = {
-    "synthetic": "drafts are accepted by a chance that was set beforehand, whatever the target says: a switch "
+    "synthetic": "drafts are accepted by a chance set beforehand, whatever the target says: a switch "
     "for benchmarks",
     "fly": "drafts are accepted although the target would not have drawn them",
 }

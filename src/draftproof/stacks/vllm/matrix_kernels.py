@@ -13,7 +13,7 @@ from draftproof.stacks.evaluation import Evaluator
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, absent, found, not_understood
 from draftproof.stacks.stack import Stack
-from draftproof.stacks.vllm.kernel_machine import Machine, kernel_evaluator
+from draftproof.stacks.vllm.kernel_machine import Machine, on_other_machine
 from draftproof.stacks.vllm.kernel_questions import Answer, ask
 from draftproof.stacks.vllm.kernel_site import converts_weights, kernel_site, libraries_of
 from draftproof.stacks.vllm.library_needs import needs_of
@@ -40,6 +40,7 @@ class MatrixQuestion:
     Attributes:
         stack: the version.
         machine: the GPU and the packages.
+        evaluator: in which its selectors are asked.
         experts: the driver's description of a layer of experts; empty for a dense model.
         rows: of a typical matrix.
         columns: of it.
@@ -48,6 +49,7 @@ class MatrixQuestion:
 
     stack: Stack
     machine: Machine
+    evaluator: Evaluator
     experts: Mapping[str, Any]
     rows: int
     columns: int
@@ -56,21 +58,19 @@ class MatrixQuestion:
 
 def matrix_choices(question: MatrixQuestion, groups: tuple[ModuleGroup, ...]) -> Iterator[KernelChoice]:
     """One choice for each group of matrices."""
-    tree = question.stack.tree
-    chosen = kernel_evaluator(tree, question.machine)
-    without = kernel_evaluator(tree, replace(question.machine, has_flashinfer=False))
+    without = on_other_machine(
+        question.evaluator, question.stack.tree, replace(question.machine, has_flashinfer=False)
+    )
     asked: dict[tuple[Any, ...], KernelChoice] = {}
     for group in groups:
         key = (group.precision, group.is_expert, group.weight_only, group.is_expert and group.is_draft)
         if key not in asked:
-            asked[key] = _choice(question, group, chosen, without)
+            asked[key] = _choice(question, group, without)
         yield replace(asked[key], group=group.name)
 
 
-def _choice(
-    question: MatrixQuestion, group: ModuleGroup, chosen: Evaluator, without: Evaluator
-) -> KernelChoice:
-    answer = _ask(question, group, chosen)
+def _choice(question: MatrixQuestion, group: ModuleGroup, without: Evaluator) -> KernelChoice:
+    answer = _ask(question, group, question.evaluator)
     backend, valid, name = _read(question, group, answer)
     if name and libraries_of(name):
         instead = _named(_ask(question, group, without))
@@ -181,7 +181,9 @@ def _selector(question: MatrixQuestion, group: ModuleGroup) -> tuple[Place, ...]
     tree = question.stack.tree
     if group.is_expert:
         kind = "nvfp4" if group.precision in NVFP4 else "fp8" if group.precision in _FP8 else "plain"
-        return _line(tree, _ORACLES[kind], ("AVAILABLE_BACKENDS = [", "_AVAILABLE_BACKENDS = [", "def select_"))
+        return _line(
+            tree, _ORACLES[kind], ("AVAILABLE_BACKENDS = [", "_AVAILABLE_BACKENDS = [", "def select_")
+        )
     if group.precision in NVFP4:
         return _line(tree, LINEAR, ("_POSSIBLE_NVFP4_KERNELS",)) or _line(
             tree, EARLIER_NVFP4, ("def select_nvfp4_linear_backend",)

@@ -89,9 +89,11 @@ def _has_no_activation_scales(checkpoint: ServedCheckpoint) -> bool:
     if not isinstance(section, dict):
         return False
     groups = section.get("config_groups")
-    activations = [
-        group.get("input_activations") for group in groups.values() if isinstance(group, dict)
-    ] if isinstance(groups, dict) else []
+    activations = (
+        [group.get("input_activations") for group in groups.values() if isinstance(group, dict)]
+        if isinstance(groups, dict)
+        else []
+    )
     if activations:
         return not any(activations)
     return "W4A16" in str(section.get("quant_algo", "")).upper()

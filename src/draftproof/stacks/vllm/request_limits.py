@@ -61,7 +61,9 @@ def admission_change(tree: SourceTree) -> Reading[str]:
     except SourceError as error:
         return not_understood(f"looked for {wanted}: {error}")
     if cls is None:
-        return not_understood(f"looked for {wanted}; there is no class {ENGINE_CLASS}", Place(ENGINE_CONFIG, 1))
+        return not_understood(
+            f"looked for {wanted}; there is no class {ENGINE_CLASS}", Place(ENGINE_CONFIG, 1)
+        )
     for node in ast.walk(cls.node):
         if isinstance(node, ast.If) and "speculative_config" in ast.unparse(node.test):
             for inner in ast.walk(node):

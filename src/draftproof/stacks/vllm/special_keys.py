@@ -105,11 +105,10 @@ def _single_error(outcomes: tuple[Outcome, ...], wanted: str) -> Reading[str]:
 def _schedule(schedule: Any, problem: Reading[str], keys: SpeculativeKeys) -> LaunchFinding:
     field = keys.get(SCHEDULE)
     places = (*problem.places, *((field.place,) if field else ()))
-    if problem.value is None:
-        ruling = Ruling.UNKNOWN
-    else:
-        ruling = Ruling.BREAKS if problem.value else Ruling.HOLDS
-    remedy = "ranges [start, end, K] that begin at 1, do not overlap, and have K >= 0" if problem.value else ""
+    ruling = Ruling.UNKNOWN if problem.value is None else Ruling.BREAKS if problem.value else Ruling.HOLDS
+    remedy = (
+        "ranges [start, end, K] that begin at 1, do not overlap, and have K >= 0" if problem.value else ""
+    )
     return LaunchFinding(
         "draft-token-schedule",
         f'"{SCHEDULE}": {schedule!r}',

@@ -67,7 +67,9 @@ def _drafts_with_head(outcome: Activation, speculation: Speculation) -> LaunchFi
         return LaunchFinding("head-drafts", subject, Ruling.HOLDS, claim, expected, observed, "", places)
     observed = f"the method in force is {outcome.method}"
     if asked is not None and asked != outcome.method and asked in speculation.keys.head_names:
-        observed += f", although {asked} was asked for: words in the draft's path decide before its model type"
+        observed += (
+            f", although {asked} was asked for: words in the draft's path decide before its model type"
+        )
         remedy = "serve the checkpoint from a path without eagle-, eagle3, dflash or dspark in it"
     else:
         remedy = f'write "method": "{HEAD}"'

@@ -13,7 +13,10 @@ from draftproof.stacks.vllm.speculative_request import SpeculativeRequest
 
 _OTHER_STACKS_METHODS = ("nextn", "eagle", "eagle3")
 _ENGINE_SETS = (
-    "target_model_config", "target_parallel_config", "draft_model_config", "draft_parallel_config",
+    "target_model_config",
+    "target_parallel_config",
+    "draft_model_config",
+    "draft_parallel_config",
 )
 
 
@@ -34,7 +37,7 @@ def _unknown(key: str, keys: SpeculativeKeys) -> LaunchFinding:
     near = get_close_matches(key, names, n=2, cutoff=0.6)
     remedy = f"did you mean {' or '.join(near)}?" if near else f"leave {key} out"
     if key in ("num_draft_tokens", "speculative_num_draft_tokens", "num_steps", "k"):
-        remedy = "K drafts a pass are \"num_speculative_tokens\": K (SGLang's draft tokens minus 1)"
+        remedy = 'K drafts a pass are "num_speculative_tokens": K (SGLang\'s draft tokens minus 1)'
     return LaunchFinding(
         "speculative-key",
         f'"{key}"',
@@ -63,7 +66,9 @@ def _method(value: Any, keys: SpeculativeKeys, field: ConfigField) -> LaunchFind
     if folded in _OTHER_STACKS_METHODS or "mtp" in folded:
         remedy = 'write "method": "mtp" for the head that the checkpoint carries'
     observed = "it is none of them; names are compared as they are, capitals included"
-    return LaunchFinding("algorithm-accepted", subject, Ruling.BREAKS, claim, expected, observed, remedy, places)
+    return LaunchFinding(
+        "algorithm-accepted", subject, Ruling.BREAKS, claim, expected, observed, remedy, places
+    )
 
 
 def _value(key: str, value: Any, field: ConfigField) -> LaunchFinding:
@@ -94,7 +99,9 @@ def value_problem(value: Any, field: ConfigField) -> str:
         return "" if value in kind.choices else f"{value!r} is none of them"
     if kind.has("enum"):
         known = {str(choice).lower() for choice in kind.choices} | {"auto"}
-        return "" if str(value).lower() in known else f"{value!r} is none of {', '.join(map(str, kind.choices))}"
+        return (
+            "" if str(value).lower() in known else f"{value!r} is none of {', '.join(map(str, kind.choices))}"
+        )
     if not any(_fits(value, part) for part in kind.parts):
         return f"{value!r} is no {_words(field)}"
     if field.bounds and isinstance(value, int | float | str):

@@ -126,7 +126,7 @@ def _mixed(collected: _Collected, bound: BoundCommand) -> Iterator[LaunchFinding
                 str(flag.flag),
                 Ruling.BREAKS,
                 f"{key} is given once.",
-                f"either {flag.flag.name} or \"{key}\" in {CONFIG}",
+                f'either {flag.flag.name} or "{key}" in {CONFIG}',
                 "both, which the engine refuses as mutually exclusive",
                 f"leave {flag.flag.name} out",
                 (*place, *places),

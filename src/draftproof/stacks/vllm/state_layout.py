@@ -122,9 +122,7 @@ def _reads_state_dtype(tree: SourceTree) -> tuple[Place, ...]:
     return ()
 
 
-def _block_tokens(
-    question: SequenceQuestion, wishes: CacheWishes, size: int, checkpoints: int
-) -> int | None:
+def _block_tokens(question: SequenceQuestion, wishes: CacheWishes, size: int, checkpoints: int) -> int | None:
     """Tokens of a block that is at least as large as one layer's state, as the platform aligns them."""
     shape, ranks = question.shape, question.ranks
     if shape.attention is None or shape.recurrent is None:
