@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from draftproof.errors import SourceError
@@ -55,12 +55,13 @@ def attention_choices(question: AttentionQuestion) -> tuple[KernelChoice, ...]:
 
 def _choices(question: AttentionQuestion) -> Iterator[KernelChoice]:
     prefill, decode = _backend(question, "prefill"), _backend(question, "decode")
-    yield _choice(question, Phase.PREFILL, prefill)
-    yield _choice(question, Phase.DECODE, decode)
+    chosen = {reading: _choice(question, Phase.ANY, reading) for reading in (prefill, decode)}
+    yield replace(chosen[prefill], phase=Phase.PREFILL)
+    yield replace(chosen[decode], phase=Phase.DECODE)
     if not question.has_draft:
         return
     by_decode = question.selectors.values.text("speculative_attention_mode") == "decode"
-    yield _choice(question, Phase.VERIFY, decode if by_decode else prefill)
+    yield replace(chosen[decode if by_decode else prefill], phase=Phase.VERIFY)
     asked = question.selectors.values.text("speculative_draft_attention_backend")
     at = question.selectors.values.at("speculative_draft_attention_backend")
     draft = decode if asked is None else found(asked, "speculative_draft_attention_backend is given", *at)

@@ -50,28 +50,29 @@ _DEFAULTS: Mapping[str, Any] = {
 """Server arguments of a command that names no kernel."""
 _PACKED = ModuleGroup("routed experts", Precision.NVFP4_MODELOPT, True, False, False)
 _BLOCKS = ModuleGroup("attention projections", Precision.FP8_BLOCK, False, False, False)
+_WORKSTATION = 120
 _HANDLING = ("sglang/srt/arg_groups/attention_hook.py", "sglang/srt/server_args.py")
 _STATE_FIELD = "mamba_ssm_dtype"
 _DECODE_FIELD = "linear_attn_decode_backend"
 
 
-def packed_experts_without_kernels(tree: SourceTree) -> Reading[bool]:
+def packed_experts_without_kernels(base: Selectors) -> Reading[bool]:
     """On SM120, experts in NVFP4 get TRT-LLM's kernels when nobody names a runner."""
-    return _experts(tree, 120, "auto")
+    return _experts(base, 120, "auto")
 
 
-def packed_experts_in_another_layout(tree: SourceTree) -> Reading[bool]:
+def packed_experts_in_another_layout(base: Selectors) -> Reading[bool]:
     """On SM100, experts in NVFP4 get TRT-LLM's kernels and another layout when nobody names a runner."""
-    return _experts(tree, 100, "auto")
+    return _experts(base, 100, "auto")
 
 
-def runner_accepted_without_kernels(tree: SourceTree) -> Reading[bool]:
+def runner_accepted_without_kernels(base: Selectors) -> Reading[bool]:
     """On SM120, TRT-LLM's expert kernels are taken when they are asked for."""
-    return _experts(tree, 120, TRTLLM)
+    return _experts(base, 120, TRTLLM)
 
 
-def _experts(tree: SourceTree, capability: int, asked: str) -> Reading[bool]:
-    choice = expert_choice(_selectors(tree, capability, moe_runner_backend=asked), _PACKED)
+def _experts(base: Selectors, capability: int, asked: str) -> Reading[bool]:
+    choice = expert_choice(_on(base, capability, moe_runner_backend=asked), _PACKED)
     if not choice.backend.understood and choice.valid.value is False:
         return found(False, f"it refuses: {choice.valid.sentence}", *choice.valid.places)
     if choice.backend.value is None:
@@ -81,17 +82,17 @@ def _experts(tree: SourceTree, capability: int, asked: str) -> Reading[bool]:
     return found(False, f"{choice.backend.value}: {choice.backend.sentence}", *choice.backend.places)
 
 
-def deepgemm_unasked(tree: SourceTree) -> Reading[bool]:
+def deepgemm_unasked(base: Selectors) -> Reading[bool]:
     """On SM120, dense layers in FP8 with block scales get DeepGEMM, whatever the installed build can do."""
-    choice = dense_choice(_selectors(tree, 120), _BLOCKS)
+    choice = dense_choice(_on(base, 120), _BLOCKS)
     if choice.backend.value is None:
         return not_understood(choice.backend.sentence, *choice.backend.places)
     return found(choice.backend.value == DEEPGEMM, choice.backend.sentence, *choice.backend.places)
 
 
-def hybrid_default_refused(tree: SourceTree) -> Reading[bool]:
+def hybrid_default_refused(base: Selectors) -> Reading[bool]:
     """On SM120, FlashInfer is refused for hybrid models, and it is what a command without a backend gets."""
-    selectors = _selectors(tree, 120, attention_backend="flashinfer")
+    selectors = _on(base, 120, attention_backend="flashinfer")
     question = AttentionQuestion(selectors, False, True, "Qwen3_5MoeForConditionalGeneration", True)
     refusal = hybrid_refusal(question, "flashinfer")
     if refusal is None or refusal.value is None:
@@ -100,11 +101,12 @@ def hybrid_default_refused(tree: SourceTree) -> Reading[bool]:
     return found(not refusal.value, refusal.sentence, *refusal.places)
 
 
-def verify_without_kernel(tree: SourceTree) -> Reading[bool]:
+def verify_without_kernel(base: Selectors) -> Reading[bool]:
     """On SM120, a verify pass runs on Triton although decode runs on FlashInfer."""
+    tree = base.tree
     if not tree.has(BACKEND) or not tree.has(FLASHINFER_KERNELS):
         return found(False, "this version has no FlashInfer kernel for Gated DeltaNet")
-    selectors = _selectors(tree, 120, linear_attn_decode_backend="flashinfer", mamba_ssm_dtype="bfloat16")
+    selectors = _on(base, 120, linear_attn_decode_backend="flashinfer", mamba_ssm_dtype="bfloat16")
     answer = dispatcher_answer(selectors)
     if not answer.is_known:
         return not_understood(f"carried out the dispatcher of {BACKEND}: {answer.lost or answer.raised}")
@@ -113,8 +115,9 @@ def verify_without_kernel(tree: SourceTree) -> Reading[bool]:
     return found(decode != verify, f"decode runs on {decode}, verify on {verify}", *places)
 
 
-def state_rule_by_option(tree: SourceTree) -> Reading[bool]:
+def state_rule_by_option(base: Selectors) -> Reading[bool]:
     """The rule that chooses FlashInfer for a state in BF16 looks at the option alone."""
+    tree = base.tree
     looked_for = f"looked for a rule that sets {_DECODE_FIELD} by {_STATE_FIELD} in the handling of arguments"
     for file in _HANDLING:
         try:
@@ -156,10 +159,15 @@ def _assignments(tree: SourceTree, file: str, attribute: str) -> tuple[Place, ..
     )
 
 
-def _selectors(tree: SourceTree, capability: int, **fields: Any) -> Selectors:
+def selectors_of(tree: SourceTree) -> Selectors:
+    """The selectors of a source that nothing else is known about."""
     stack = Stack(StackKind.SGLANG, "", tree, "a source under a query")
-    values = ValuesInForce({**_DEFAULTS, **fields}, {})
-    return Selectors(tree, _gpu(capability), values, Packages(stack))
+    return Selectors(tree, _gpu(_WORKSTATION), ValuesInForce(_DEFAULTS, {}), Packages(stack))
+
+
+def _on(base: Selectors, capability: int, **fields: Any) -> Selectors:
+    """On a GPU of that capability, with a command that names no kernel but those."""
+    return base.elsewhere(_gpu(capability), ValuesInForce({**_DEFAULTS, **fields}, {}))
 
 
 def _gpu(capability: int) -> Gpu:

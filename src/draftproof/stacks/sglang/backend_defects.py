@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from draftproof.stacks.defect import Defect, DefectFinding, DefectLink, Harm
-from draftproof.stacks.fact_store import remember
+from draftproof.stacks.defect import Defect, DefectLink, Harm
 from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang import backend_defect_queries as asks
 from draftproof.stacks.sglang.defect_conditions import method_of, quantisation_of
 from draftproof.stacks.sglang.in_force import ValuesInForce
+from draftproof.stacks.sglang.selector import Selectors
 from draftproof.stacks.sglang.state_types import FIELD, declared_type
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
@@ -59,17 +59,23 @@ def _is_hybrid(checkpoint: ServedCheckpoint) -> bool:
     return isinstance(section.get("linear_num_value_heads"), int)
 
 
+def _in_source(look: Callable[[Selectors], Reading[bool]]) -> Callable[[SourceTree], Reading[bool]]:
+    return lambda tree: look(asks.selectors_of(tree))
+
+
 @dataclass(frozen=True)
 class BackendDefect:
     """A defect, and the values in force under which it shows.
 
     Attributes:
         defect: the rule.
+        look: its query, for selectors that are there already.
         field: server argument that avoids it when it has another value; empty when none does.
         values: of that argument, with which it shows.
     """
 
     defect: Defect
+    look: Callable[[Selectors], Reading[bool]]
     field: str
     values: tuple[object, ...]
 
@@ -84,11 +90,12 @@ BACKEND_DEFECTS = (
             "none known",
             ("0.5.23",),
             "the runner that the class of NVFP4 experts chooses on SM120 when none is named",
-            asks.packed_experts_without_kernels,
+            _in_source(asks.packed_experts_without_kernels),
             _packed_on_workstation,
             "the first forward pass ends with an error, or with a kernel that the GPU cannot run",
             "--moe-runner-backend flashinfer_cutlass, or --quantization modelopt_fp4",
         ),
+        asks.packed_experts_without_kernels,
         "moe_runner_backend",
         ("auto",),
     ),
@@ -101,11 +108,12 @@ BACKEND_DEFECTS = (
             "none known",
             ("0.5.23",),
             "runner and layout that the class of NVFP4 experts chooses on SM100 when none is named",
-            asks.packed_experts_in_another_layout,
+            _in_source(asks.packed_experts_in_another_layout),
             _packed_on_datacentre,
             "the first forward pass misses a scale; it concerns architectures without a rule of their own",
             "--moe-runner-backend flashinfer_trtllm",
         ),
+        asks.packed_experts_in_another_layout,
         "moe_runner_backend",
         ("auto",),
     ),
@@ -118,11 +126,12 @@ BACKEND_DEFECTS = (
             "sgl-project/sglang#14842",
             _ALL,
             "the class of NVFP4 experts on SM120 with flashinfer_trtllm asked for",
-            asks.runner_accepted_without_kernels,
+            _in_source(asks.runner_accepted_without_kernels),
             _packed_on_workstation,
             "the start goes on, and the first forward pass fails",
             "--moe-runner-backend flashinfer_cutlass",
         ),
+        asks.runner_accepted_without_kernels,
         "moe_runner_backend",
         ("flashinfer_trtllm",),
     ),
@@ -135,11 +144,12 @@ BACKEND_DEFECTS = (
             "sgl-project/sglang#18870",
             ("0.5.9",),
             "the function that runs dense layers with block scales on SM120",
-            asks.deepgemm_unasked,
+            _in_source(asks.deepgemm_unasked),
             _blocks_on_workstation,
             "the start ends in DeepGEMM with an unknown recipe",
             "--fp8-gemm-backend triton, or SGLANG_ENABLE_JIT_DEEPGEMM=0",
         ),
+        asks.deepgemm_unasked,
         "fp8_gemm_runner_backend",
         ("auto", "deep_gemm"),
     ),
@@ -152,11 +162,12 @@ BACKEND_DEFECTS = (
             "none known",
             ("0.5.9",),
             "the wrapper of attention for hybrid models on SM120 with flashinfer",
-            asks.hybrid_default_refused,
+            _in_source(asks.hybrid_default_refused),
             _hybrid_on_workstation,
             "the start ends with an AssertionError",
             "--attention-backend triton",
         ),
+        asks.hybrid_default_refused,
         "attention_backend",
         ("flashinfer",),
     ),
@@ -169,11 +180,12 @@ BACKEND_DEFECTS = (
             "none known",
             ("0.5.12", "0.5.23"),
             "the kernel of verify on SM120 when decode runs on FlashInfer",
-            asks.verify_without_kernel,
+            _in_source(asks.verify_without_kernel),
             _hybrid_on_workstation,
             "a verify pass of these layers runs on Triton, and another kernel computes the same state",
             "",
         ),
+        asks.verify_without_kernel,
         "linear_attn_decode_backend",
         ("flashinfer",),
     ),
@@ -186,31 +198,23 @@ BACKEND_DEFECTS = (
             "none known",
             ("0.5.12", "0.5.23"),
             "a rule that sets the decode backend by --mamba-ssm-dtype",
-            asks.state_rule_by_option,
+            _in_source(asks.state_rule_by_option),
             _short_state_on_datacentre,
             "decode and verify run on Triton although the checkpoint keeps its state in BF16",
             "--mamba-ssm-dtype bfloat16",
         ),
+        asks.state_rule_by_option,
         FIELD,
         (None,),
     ),
 )
 
 
-def backend_defects(
-    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, values: ValuesInForce
-) -> tuple[DefectFinding, ...]:
-    """The known defects of this link that would show with this command, and whether this source has them.
-
-    The others are not looked for: each query carries out a part of the source.
-    """
-    shown = [entry.defect for entry in BACKEND_DEFECTS if _shows(entry, checkpoint, situation, values)]
-    return tuple(DefectFinding(defect, _seen(tree, defect), True) for defect in shown)
-
-
-def _seen(tree: SourceTree, defect: Defect) -> Reading[bool]:
-    kind: type[Reading[bool]] = Reading[bool]
-    return remember(tree, f"defect-{defect.identifier}", defect.query, kind)
+def shown_defects(
+    checkpoint: ServedCheckpoint, situation: Situation, values: ValuesInForce
+) -> tuple[BackendDefect, ...]:
+    """The known defects of this link that would show with this command, in a source that has them."""
+    return tuple(entry for entry in BACKEND_DEFECTS if _shows(entry, checkpoint, situation, values))
 
 
 def _shows(

@@ -10,13 +10,14 @@ from draftproof.errors import SourceError
 from draftproof.hardware.gpu_table import GPUS
 from draftproof.hardware.state_layout import StateLayout
 from draftproof.stacks.backend_facts import BackendFacts, KernelChoice
+from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchJudgement
 from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.attention_kernels import AttentionQuestion, attention_choices
-from draftproof.stacks.sglang.backend_defects import backend_defects
+from draftproof.stacks.sglang.backend_defects import shown_defects
 from draftproof.stacks.sglang.delta_net import delta_net_choices
 from draftproof.stacks.sglang.dense_kernels import dense_choice
 from draftproof.stacks.sglang.expert_kernels import expert_choice
@@ -41,6 +42,7 @@ class _Kept:
 
     choices: tuple[KernelChoice, ...]
     layout: Reading[StateLayout]
+    defects: tuple[Reading[bool], ...]
 
 
 def backends(
@@ -63,10 +65,13 @@ def backends(
             lambda view: _found(replace(stack, tree=view), checkpoint, situation, values, groups),
             _Kept,
         )
-        defects = backend_defects(stack.tree, checkpoint, situation, values)
     except SourceError as error:
         return BackendFacts((), not_understood(str(error)))
-    return BackendFacts(kept.choices, kept.layout, defects=defects)
+    shown = shown_defects(checkpoint, situation, values)
+    findings = (
+        DefectFinding(entry.defect, reading, True) for entry, reading in zip(shown, kept.defects, strict=True)
+    )
+    return BackendFacts(kept.choices, kept.layout, defects=tuple(findings))
 
 
 def _found(
@@ -86,7 +91,8 @@ def _found(
     choices: tuple[KernelChoice, ...] = ()
     if situation.gpu is not None:
         choices = tuple(_choices(selectors, checkpoint, groups, has_draft))
-    return _Kept(choices, layout)
+    shown = shown_defects(checkpoint, situation, values)
+    return _Kept(choices, layout, tuple(entry.look(selectors) for entry in shown))
 
 
 def _choices(
@@ -95,10 +101,16 @@ def _choices(
     groups: tuple[ModuleGroup, ...],
     has_draft: bool,
 ) -> Iterator[KernelChoice]:
+    known: dict[ModuleGroup, KernelChoice] = {}
     for group in groups:
         if group.is_draft and not has_draft:
             continue
-        yield expert_choice(selectors, group) if group.is_expert else dense_choice(selectors, group)
+        alike = replace(group, name="", is_draft=group.is_draft and group.is_expert)
+        if alike not in known:
+            known[alike] = (
+                expert_choice(selectors, group) if group.is_expert else dense_choice(selectors, group)
+            )
+        yield replace(known[alike], group=group.name)
     question = AttentionQuestion(
         selectors, is_latent(checkpoint), is_hybrid(checkpoint), checkpoint.architecture, has_draft
     )

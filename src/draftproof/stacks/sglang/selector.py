@@ -123,10 +123,14 @@ class Selectors:
 
     def asking(self, values: ValuesInForce) -> Selectors:
         """The same selectors asked with other values; what was compiled is shared."""
+        return self.elsewhere(self.gpu, values)
+
+    def elsewhere(self, gpu: Gpu, values: ValuesInForce) -> Selectors:
+        """The same selectors for another GPU and other values; what was compiled is shared."""
         other = Selectors.__new__(Selectors)
-        other.tree, other.gpu, other.packages = self.tree, self.gpu, self.packages
+        other.tree, other.gpu, other.packages = self.tree, gpu, self.packages
         other.is_published, other.values = self.is_published, values
-        other._arguments = {**self._arguments, **values.values}
+        other._arguments = {**dict.fromkeys(_NO_FEATURES, False), **values.values}
         other._evaluator = self._evaluator.sharing(other._substitutes())
         return other
 
