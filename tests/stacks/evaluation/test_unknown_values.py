@@ -19,7 +19,7 @@ from draftproof.stacks.evaluation import (
     Unknown,
     single,
 )
-from draftproof.stacks.evaluation.values import contains_unknown
+from draftproof.stacks.evaluation.unknowns import contains_unknown
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 
@@ -225,7 +225,8 @@ def test_substitutes_take_the_place_of_functions_inside_and_outside_the_tree(run
 
 
 def test_an_expected_import_failure_is_a_question(run: Run) -> None:
-    text = "try:\n    import fast\n    HAS = 1\nexcept ImportError:\n    HAS = 0\ndef f():\n    return HAS == 1\n"
+    module = "try:\n    import fast\n    HAS = True\nexcept ImportError:\n    HAS = False\n"
+    text = f"{module}def f():\n    return HAS\n"
     assert ways(run(text)) == [(["import fast"], True), (["not (import fast)"], False)]
     assert ways(run(text, substitutes={"fast": NotInstalled()})) == [([], False)]
 

@@ -47,7 +47,8 @@ from draftproof.stacks.evaluation.outcomes import (
     TracedCall,
 )
 from draftproof.stacks.evaluation.settings import Given, Named, NotInstalled, Settings
-from draftproof.stacks.evaluation.values import ClassValue, Instance, Missing, Symbol, Unknown, Value
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import ClassValue, Instance, Missing, Symbol
 
 __all__ = [
     "Assignment",

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, TypeAlias
 from draftproof.stacks.evaluation.code import ScopeKind
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.subscripts import delete_item, set_item
-from draftproof.stacks.evaluation.values import (
-    Instance,
+from draftproof.stacks.evaluation.unknowns import (
     Touched,
     Unknown,
     Value,
     contains_unknown,
     has_lost_contents,
     lose_contents,
-    unwrapped,
 )
+from draftproof.stacks.evaluation.values import Instance, unwrapped
 from draftproof.stacks.place import Place
 
 if TYPE_CHECKING:

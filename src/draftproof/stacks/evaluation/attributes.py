@@ -9,6 +9,7 @@ from draftproof.stacks.evaluation.errors import Raised
 from draftproof.stacks.evaluation.modules import ModuleValue
 from draftproof.stacks.evaluation.native_methods import native_method, native_type_attribute
 from draftproof.stacks.evaluation.type_checks import class_name
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     BoundMethod,
@@ -23,8 +24,6 @@ from draftproof.stacks.evaluation.values import (
     StaticMethod,
     SuperValue,
     Symbol,
-    Unknown,
-    Value,
 )
 from draftproof.stacks.place import Place
 

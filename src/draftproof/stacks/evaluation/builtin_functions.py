@@ -11,6 +11,7 @@ from draftproof.stacks.evaluation.modules import ModuleValue
 from draftproof.stacks.evaluation.native_methods import sort_items
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.type_checks import is_instance, is_subclass
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, contains_unknown, has_lost_contents
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -25,10 +26,6 @@ from draftproof.stacks.evaluation.values import (
     PropertyValue,
     StaticMethod,
     SuperValue,
-    Unknown,
-    Value,
-    contains_unknown,
-    has_lost_contents,
     unwrapped,
 )
 

@@ -9,6 +9,7 @@ from draftproof.stacks.evaluation.functions import invoke
 from draftproof.stacks.evaluation.native_types import construct_native
 from draftproof.stacks.evaluation.outcomes import TracedCall
 from draftproof.stacks.evaluation.type_checks import class_name
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -20,8 +21,6 @@ from draftproof.stacks.evaluation.values import (
     NativeFunction,
     StaticMethod,
     Symbol,
-    Unknown,
-    Value,
 )
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from draftproof.stacks.evaluation.code import ScopeKind, Signal, Statement
 from draftproof.stacks.evaluation.enums import make_members
 from draftproof.stacks.evaluation.named_tuples import make_named_tuple
 from draftproof.stacks.evaluation.scope import Frame
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -22,8 +23,6 @@ from draftproof.stacks.evaluation.values import (
     NativeFunction,
     PropertyValue,
     StaticMethod,
-    Unknown,
-    Value,
 )
 from draftproof.stacks.place import Place
 

@@ -15,7 +15,7 @@ from draftproof.stacks.evaluation.scope import (
     is_generator,
     parameter_names,
 )
-from draftproof.stacks.evaluation.values import Value
+from draftproof.stacks.evaluation.unknowns import Value
 from draftproof.stacks.place import Place
 
 

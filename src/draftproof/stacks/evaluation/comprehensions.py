@@ -8,7 +8,7 @@ from collections.abc import Callable
 from draftproof.stacks.evaluation.assignment import compile_target, make_set, set_in_dict
 from draftproof.stacks.evaluation.code import Expression, ScopeKind
 from draftproof.stacks.evaluation.scope import Frame
-from draftproof.stacks.evaluation.values import Value
+from draftproof.stacks.evaluation.unknowns import Value
 from draftproof.stacks.place import Place
 
 Body = Callable[[Frame], None]

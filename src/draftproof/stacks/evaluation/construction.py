@@ -12,6 +12,7 @@ from draftproof.stacks.evaluation.native_types import construct_native
 from draftproof.stacks.evaluation.settings import Given, Named
 from draftproof.stacks.evaluation.subscripts import get_item, set_item
 from draftproof.stacks.evaluation.type_checks import class_name
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -21,8 +22,6 @@ from draftproof.stacks.evaluation.values import (
     Instance,
     NativeFunction,
     StaticMethod,
-    Unknown,
-    Value,
 )
 from draftproof.stacks.place import Place
 

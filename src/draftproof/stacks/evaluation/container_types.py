@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from draftproof.stacks.evaluation.named_tuples import make_named_tuple
 from draftproof.stacks.evaluation.native_types import construct_native
 from draftproof.stacks.evaluation.subscripts import set_item
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -15,8 +16,6 @@ from draftproof.stacks.evaluation.values import (
     ClassValue,
     Instance,
     NativeFunction,
-    Unknown,
-    Value,
 )
 
 if TYPE_CHECKING:

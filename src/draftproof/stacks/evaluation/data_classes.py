@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -14,8 +15,6 @@ from draftproof.stacks.evaluation.values import (
     Instance,
     NativeFunction,
     PropertyValue,
-    Unknown,
-    Value,
 )
 from draftproof.stacks.place import Place
 

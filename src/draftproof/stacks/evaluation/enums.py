@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, contains_unknown
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -16,9 +17,6 @@ from draftproof.stacks.evaluation.values import (
     PropertyValue,
     StaticMethod,
     Symbol,
-    Unknown,
-    Value,
-    contains_unknown,
 )
 from draftproof.stacks.place import Place
 

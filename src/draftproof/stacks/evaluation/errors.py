@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 
-from draftproof.stacks.evaluation.values import ClassKind, ClassValue, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import ClassKind, ClassValue
 from draftproof.stacks.place import Place
 
 

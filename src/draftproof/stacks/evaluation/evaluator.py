@@ -12,15 +12,8 @@ from draftproof.stacks.evaluation.outcomes import NotUnderstood, Outcome, Raised
 from draftproof.stacks.evaluation.program import Program
 from draftproof.stacks.evaluation.run import Run
 from draftproof.stacks.evaluation.settings import Named, Settings
-from draftproof.stacks.evaluation.values import (
-    BoundMethod,
-    ClassMethod,
-    Instance,
-    StaticMethod,
-    Touched,
-    Unknown,
-    Value,
-)
+from draftproof.stacks.evaluation.unknowns import Touched, Unknown, Value
+from draftproof.stacks.evaluation.values import BoundMethod, ClassMethod, Instance, StaticMethod
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 

@@ -6,12 +6,13 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from draftproof.stacks.evaluation import assignment, comprehensions, operators, render
+from draftproof.stacks.evaluation import assignment, comprehensions, displays, operators, render
 from draftproof.stacks.evaluation.code import Expression, ScopeKind, function_code
 from draftproof.stacks.evaluation.functions import make_function
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.subscripts import get_item
-from draftproof.stacks.evaluation.values import ABSENT, Arguments, Unknown, Value, lose_contents
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import ABSENT, Arguments
 from draftproof.stacks.place import Place
 
 _BINARY = {
@@ -269,91 +270,6 @@ def _compile_arguments(node: ast.Call, scope: ScopeKind) -> Callable[[Frame], Ar
     return gather
 
 
-def _elements(node: ast.List | ast.Tuple | ast.Set, scope: ScopeKind) -> Callable[[Frame], list[Value]]:
-    place = scope.place(node)
-    parts = [
-        (
-            isinstance(part, ast.Starred),
-            compile_expression(part.value if isinstance(part, ast.Starred) else part, scope),
-        )
-        for part in node.elts
-    ]
-    if not any(is_starred for is_starred, _ in parts):
-        plain = [part for _, part in parts]
-        return lambda frame: [part(frame) for part in plain]
-
-    def gather(frame: Frame) -> list[Value]:
-        values: list[Value] = []
-        for is_starred, part in parts:
-            value = part(frame)
-            if is_starred:
-                values.extend(frame.run.items(value, place))
-            else:
-                values.append(value)
-        return values
-
-    return gather
-
-
-def _list(node: ast.List, scope: ScopeKind) -> Expression:
-    return _elements(node, scope)
-
-
-def _tuple(node: ast.Tuple, scope: ScopeKind) -> Expression:
-    elements = _elements(node, scope)
-    return lambda frame: tuple(elements(frame))
-
-
-def _set(node: ast.Set, scope: ScopeKind) -> Expression:
-    elements, place = _elements(node, scope), scope.place(node)
-    return lambda frame: assignment.make_set(frame.run, elements(frame), place)
-
-
-def _dict(node: ast.Dict, scope: ScopeKind) -> Expression:
-    parts = [
-        (None if key is None else compile_expression(key, scope), compile_expression(value, scope))
-        for key, value in zip(node.keys, node.values, strict=True)
-    ]
-    place = scope.place(node)
-
-    def make(frame: Frame) -> Value:
-        made: dict[Value, Value] = {}
-        for key, part in parts:
-            if key is not None:
-                wanted = key(frame)
-                assignment.set_in_dict(frame.run, made, wanted, part(frame), place)
-                continue
-            content = assignment.mapping_content(frame.run, part(frame), place)
-            if content is None:
-                lose_contents(made)
-            else:
-                for name, value in content.items():
-                    assignment.set_in_dict(frame.run, made, name, value, place)
-        return made
-
-    return make
-
-
-def _formatted(node: ast.JoinedStr, scope: ScopeKind) -> Expression:
-    parts = [_formatted_part(part, scope) for part in node.values]
-    place = scope.place(node)
-    return lambda frame: render.joined(frame.run, [part(frame) for part in parts], place)
-
-
-def _formatted_part(node: ast.expr, scope: ScopeKind) -> Expression:
-    if not isinstance(node, ast.FormattedValue):
-        return compile_expression(node, scope)
-    value, place = compile_expression(node.value, scope), scope.place(node)
-    specification = compile_optional(node.format_spec, scope)
-    conversion = "" if node.conversion < 0 else chr(node.conversion)
-
-    def make(frame: Frame) -> Value:
-        spec = specification(frame)
-        return render.formatted(frame.run, value(frame), conversion, "" if spec is None else spec, place)
-
-    return make
-
-
 def _lambda(node: ast.Lambda, scope: ScopeKind) -> Expression:
     code = function_code(node, scope)
     return make_function(code, scope)
@@ -409,11 +325,11 @@ _COMPILERS: dict[type[ast.expr], Callable[[Any, ScopeKind], Expression]] = {
     ast.Compare: _compare,
     ast.IfExp: _conditional,
     ast.Call: _call,
-    ast.List: _list,
-    ast.Tuple: _tuple,
-    ast.Set: _set,
-    ast.Dict: _dict,
-    ast.JoinedStr: _formatted,
+    ast.List: displays.compile_list,
+    ast.Tuple: displays.compile_tuple,
+    ast.Set: displays.compile_set,
+    ast.Dict: displays.compile_dict,
+    ast.JoinedStr: displays.compile_formatted,
     ast.Lambda: _lambda,
     ast.NamedExpr: _named,
     ast.Yield: _yield,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from draftproof.stacks.evaluation.values import Arguments, NativeFunction, PropertyValue, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import Arguments, NativeFunction, PropertyValue
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run

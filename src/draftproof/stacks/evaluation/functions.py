@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation.code import Expression, FunctionCode, ScopeKind, Signal
 from draftproof.stacks.evaluation.scope import Frame
-from draftproof.stacks.evaluation.values import Arguments, FunctionValue, Unknown, Value
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import Arguments, FunctionValue
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run

@@ -9,7 +9,8 @@ from draftproof.stacks.evaluation.code import ScopeKind, Signal, Statement
 from draftproof.stacks.evaluation.modules import ModuleValue, absolute_name
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.trying import GuardedImport, GuardedImportFrom
-from draftproof.stacks.evaluation.values import ABSENT, Unknown, Value
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import ABSENT
 from draftproof.stacks.place import Place
 
 

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation.errors import Raised
 from draftproof.stacks.evaluation.type_checks import class_name
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    ClassKind,
-    ClassValue,
-    Instance,
-    Unknown,
-    Value,
-    has_lost_contents,
-)
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, has_lost_contents
+from draftproof.stacks.evaluation.values import ABSENT, ClassKind, ClassValue, Instance
 from draftproof.stacks.place import Place
 
 if TYPE_CHECKING:

@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation import operators
 from draftproof.stacks.evaluation.outcomes import LogMessage
-from draftproof.stacks.evaluation.values import (
-    Arguments,
-    ClassValue,
-    Implementation,
-    Missing,
-    NativeFunction,
-    Unknown,
-    Value,
-)
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import Arguments, ClassValue, Implementation, Missing, NativeFunction
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run

@@ -9,7 +9,8 @@ from draftproof.stacks.evaluation import operators
 from draftproof.stacks.evaluation.code import ScopeKind, Signal, Statement
 from draftproof.stacks.evaluation.scope import Frame
 from draftproof.stacks.evaluation.type_checks import is_instance
-from draftproof.stacks.evaluation.values import Unknown, Value, unwrapped
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import unwrapped
 
 Test = Callable[[Frame, Value], bool]
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from draftproof.stacks.evaluation.errors import Raised
 from draftproof.stacks.evaluation.module_source import ModuleSource
 from draftproof.stacks.evaluation.scope import Frame
-from draftproof.stacks.evaluation.values import ABSENT, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import ABSENT
 from draftproof.stacks.place import Place
 
 if TYPE_CHECKING:

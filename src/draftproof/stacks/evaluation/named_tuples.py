@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -16,8 +17,6 @@ from draftproof.stacks.evaluation.values import (
     Instance,
     NativeFunction,
     PropertyValue,
-    Unknown,
-    Value,
 )
 
 if TYPE_CHECKING:

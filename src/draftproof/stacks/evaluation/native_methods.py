@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING
 from draftproof.stacks.evaluation.assignment import set_in_dict
 from draftproof.stacks.evaluation.patterns import pattern_method
 from draftproof.stacks.evaluation.render import native_text_argument, weigh
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    Arguments,
-    Instance,
-    NativeFunction,
+from draftproof.stacks.evaluation.unknowns import (
     Touched,
     Unknown,
     Value,
@@ -21,8 +17,8 @@ from draftproof.stacks.evaluation.values import (
     has_lost_contents,
     lose_contents,
     unknown_text,
-    unwrapped,
 )
+from draftproof.stacks.evaluation.values import ABSENT, Arguments, Instance, NativeFunction, unwrapped
 from draftproof.stacks.place import Place
 
 if TYPE_CHECKING:

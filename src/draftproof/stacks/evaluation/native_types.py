@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation.assignment import make_set, mapping_content, set_in_dict
 from draftproof.stacks.evaluation.type_checks import type_of
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    Arguments,
-    ClassValue,
-    Instance,
-    Unknown,
-    Value,
-    has_lost_contents,
-    lose_contents,
-    unwrapped,
-)
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, has_lost_contents, lose_contents
+from draftproof.stacks.evaluation.values import ABSENT, Arguments, ClassValue, Instance, unwrapped
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run

@@ -8,22 +8,24 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation.render import native_text_argument, weigh
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    ClassKind,
-    ClassValue,
-    Instance,
-    LiteralType,
+from draftproof.stacks.evaluation.unknowns import (
     Relation,
-    Symbol,
     Touched,
-    UnionType,
     Unknown,
     Value,
     contains_unknown,
     has_lost_contents,
     lose_contents,
     unknown_text,
+)
+from draftproof.stacks.evaluation.values import (
+    ABSENT,
+    ClassKind,
+    ClassValue,
+    Instance,
+    LiteralType,
+    Symbol,
+    UnionType,
     unwrapped,
 )
 from draftproof.stacks.place import Place

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from draftproof.stacks.evaluation.values import Instance, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import Instance
 from draftproof.stacks.place import Place
 
 

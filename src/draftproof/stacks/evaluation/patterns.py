@@ -6,14 +6,8 @@ import fnmatch
 import re
 from typing import TYPE_CHECKING
 
-from draftproof.stacks.evaluation.values import (
-    Arguments,
-    Implementation,
-    NativeFunction,
-    Unknown,
-    Value,
-    contains_unknown,
-)
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, contains_unknown
+from draftproof.stacks.evaluation.values import Arguments, Implementation, NativeFunction
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.run import Run

@@ -18,15 +18,8 @@ from draftproof.stacks.evaluation.modules import ModuleValue
 from draftproof.stacks.evaluation.render import repr_of
 from draftproof.stacks.evaluation.settings import Named, NotInstalled, Settings
 from draftproof.stacks.evaluation.standard_library import operating_system, standard_modules
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    ClassKind,
-    ClassValue,
-    NativeFunction,
-    Symbol,
-    Unknown,
-    Value,
-)
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import ABSENT, ClassKind, ClassValue, NativeFunction, Symbol
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 

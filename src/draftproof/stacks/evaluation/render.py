@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.unknowns import LOST, Unknown, Value, has_lost_contents, unknown_text
 from draftproof.stacks.evaluation.values import (
     ABSENT,
-    LOST,
     BoundMethod,
     ClassKind,
     ClassValue,
@@ -15,10 +15,6 @@ from draftproof.stacks.evaluation.values import (
     Instance,
     NativeFunction,
     Symbol,
-    Unknown,
-    Value,
-    has_lost_contents,
-    unknown_text,
     unwrapped,
 )
 from draftproof.stacks.place import Place

@@ -11,18 +11,8 @@ from draftproof.stacks.evaluation.errors import Raised, Refused
 from draftproof.stacks.evaluation.modules import ModuleValue
 from draftproof.stacks.evaluation.outcomes import Assignment, Condition, Event
 from draftproof.stacks.evaluation.settings import Settings
-from draftproof.stacks.evaluation.values import (
-    ABSENT,
-    Arguments,
-    ClassKind,
-    ClassValue,
-    Instance,
-    Touched,
-    Unknown,
-    Value,
-    has_lost_contents,
-    unwrapped,
-)
+from draftproof.stacks.evaluation.unknowns import Touched, Unknown, Value, has_lost_contents
+from draftproof.stacks.evaluation.values import ABSENT, Arguments, ClassKind, ClassValue, Instance, unwrapped
 from draftproof.stacks.place import Place
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from draftproof.stacks.evaluation.values import FunctionValue, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import FunctionValue
 
 if TYPE_CHECKING:
     from draftproof.stacks.evaluation.modules import ModuleValue

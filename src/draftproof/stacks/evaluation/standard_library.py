@@ -23,6 +23,7 @@ from draftproof.stacks.evaluation.functional import functools_module, identity
 from draftproof.stacks.evaluation.logs import logging_module, warnings_module
 from draftproof.stacks.evaluation.patterns import file_pattern_module, pattern_module
 from draftproof.stacks.evaluation.subscripts import get_item
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, contains_unknown
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     Arguments,
@@ -33,9 +34,6 @@ from draftproof.stacks.evaluation.values import (
     NativeFunction,
     Symbol,
     UnionType,
-    Unknown,
-    Value,
-    contains_unknown,
     unwrapped,
 )
 

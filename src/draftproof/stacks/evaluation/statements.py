@@ -21,7 +21,7 @@ from draftproof.stacks.evaluation.trying import (
     compile_raise,
     compile_try,
 )
-from draftproof.stacks.evaluation.values import Unknown, Value, has_lost_contents
+from draftproof.stacks.evaluation.unknowns import Unknown, Value, has_lost_contents
 
 NEXT, BREAK, CONTINUE, RETURN = Signal.NEXT, Signal.BREAK, Signal.CONTINUE, Signal.RETURN
 

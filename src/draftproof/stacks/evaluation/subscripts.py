@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from draftproof.stacks.evaluation.unknowns import (
+    Touched,
+    Unknown,
+    Value,
+    contains_unknown,
+    has_lost_contents,
+    lose_contents,
+)
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     ClassKind,
@@ -11,13 +19,7 @@ from draftproof.stacks.evaluation.values import (
     Instance,
     LiteralType,
     NativeFunction,
-    Touched,
     UnionType,
-    Unknown,
-    Value,
-    contains_unknown,
-    has_lost_contents,
-    lose_contents,
     unwrapped,
 )
 from draftproof.stacks.place import Place

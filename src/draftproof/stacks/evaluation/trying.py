@@ -8,7 +8,8 @@ from collections.abc import Callable
 from draftproof.stacks.evaluation.code import Expression, ScopeKind, Signal, Statement
 from draftproof.stacks.evaluation.errors import Raised
 from draftproof.stacks.evaluation.scope import Frame
-from draftproof.stacks.evaluation.values import ClassKind, ClassValue, Instance, Unknown, Value
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
+from draftproof.stacks.evaluation.values import ClassKind, ClassValue, Instance
 from draftproof.stacks.place import Place
 
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from draftproof.stacks.evaluation.modules import ModuleValue
+from draftproof.stacks.evaluation.unknowns import Unknown, Value
 from draftproof.stacks.evaluation.values import (
     ABSENT,
     BoundMethod,
@@ -14,8 +15,6 @@ from draftproof.stacks.evaluation.values import (
     NativeFunction,
     Symbol,
     UnionType,
-    Unknown,
-    Value,
 )
 from draftproof.stacks.place import Place
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from draftproof.errors import SourceError
 from draftproof.stacks.evaluation import Evaluator, Named, Symbol
-from draftproof.stacks.evaluation.values import Arguments, NativeFunction, Value
+from draftproof.stacks.evaluation.unknowns import Value
+from draftproof.stacks.evaluation.values import Arguments, NativeFunction
 from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.torch_names import PARTS
