@@ -9,8 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-import torch
-from vllm.platforms.cuda import CudaPlatformBase
+from vllm.platforms.cuda import CudaPlatformBase, torch
 from vllm.platforms.interface import DeviceCapability
 
 MACHINE: dict[str, Any] = {"capability": 0, "cuda": 13}
