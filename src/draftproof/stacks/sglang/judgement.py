@@ -61,7 +61,21 @@ def judge(
     """
     name = question_name("sglang-launch", checkpoint, situation, command)
     judged = remember(tree, name, lambda view: _judged(view, tree, checkpoint, situation, command), _Judged)
-    # Apart from the rest, since it follows from the tensors too.
+    return _judgement(tree, checkpoint, situation, judged)
+
+
+def judge_afresh(
+    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, command: Command
+) -> LaunchJudgement:
+    """As `judge`, without kept answers of earlier runs."""
+    judged = _judged(tree, tree, checkpoint, situation, command)
+    return _judgement(tree, checkpoint, situation, judged)
+
+
+def _judgement(
+    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, judged: _Judged
+) -> LaunchJudgement:
+    """A kept part with what follows from the tensors, which are no part of a question's name."""
     subject = f"{judged.ranks_option} {judged.ranks}"
     divisions = division_findings(checkpoint, judged.ranks, subject, judged.ranks_option, judged.ranks_places)
     return LaunchJudgement(

@@ -95,15 +95,17 @@ def _quantization(context: LaunchContext) -> Iterator[LaunchFinding]:
         )  # fmt: skip
     else:
         in_force = outcome.given[MODEL].attributes.get("quantization") if MODEL in outcome.given else given
+        replaced = isinstance(in_force, str) and in_force != given
+        observed = f"is replaced by the checkpoint's own, {in_force}" if replaced else "is taken"
         yield LaunchFinding(
-            "quantization-fits",
-            subject,
-            Ruling.HOLDS,
-            _QUANTIZATION,
-            expected,
-            f"loads as {in_force}",
-            "",
-            places,
+            check="quantization-fits",
+            subject=subject,
+            ruling=Ruling.WARNS if replaced else Ruling.HOLDS,
+            claim=_QUANTIZATION,
+            expected=expected,
+            observed=observed,
+            remedy=f"{name} {in_force}" if replaced else "",
+            places=places,
         )
 
 

@@ -81,6 +81,12 @@ def plan(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> La
     return replace(kept, requirements=requirements(stack, situation))
 
 
+def plan_afresh(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
+    """As `plan`, without kept answers of earlier runs."""
+    made = _planned(stack.tree, stack.tree, checkpoint, situation)
+    return replace(made, requirements=requirements(stack, situation))
+
+
 def _planned(
     tree: SourceTree, shared: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
 ) -> LaunchPlan:
