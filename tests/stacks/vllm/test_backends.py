@@ -7,24 +7,10 @@ import pytest
 from draftproof.stacks.backend_facts import BackendFacts, Operation
 from draftproof.stacks.overlay import OverlaidTree
 from tests.support.real_stacks import real_stack
-from tests.support.vllm_launch import HEADLINE, VERSIONS, beside, kernel, kernels, situation, with_tree
+from tests.support.vllm_launch import HEADLINE, beside, kernel, kernels, situation, with_tree
 
-SM80, SM89, SM90, SM100, SM103, SM120, SM121 = (
-    "a100-80gb",
-    "l4",
-    "h200",
-    "b200",
-    "b300",
-    "rtx-pro-6000",
-    "dgx-spark",
-)
-FP8 = "Qwen_Qwen3.5-397B-A17B-FP8"
+SM90, SM100, SM120 = "h200", "b200", "rtx-pro-6000"
 DENSE_NVFP4 = "nvidia_Qwen3.6-27B-NVFP4"
-TRTLLM = "FLASHINFER_TRTLLM (TrtLlmNvFp4ExpertsMonolithic)"
-CUTLASS = "FLASHINFER_CUTLASS (FlashInferExperts)"
-MARLIN = "MARLIN (MarlinExperts)"
-BF16_TRTLLM = "FLASHINFER_TRTLLM (TrtLlmBf16ExpertsMonolithic)"
-TRITON = "TRITON (TritonExperts)"
 
 
 def chosen(facts: BackendFacts, group: str) -> str:
@@ -36,92 +22,26 @@ def chosen(facts: BackendFacts, group: str) -> str:
     return choice.backend.value or ""
 
 
-NVFP4_EXPERTS = (
-    ("0.33.0", SM80, MARLIN),
-    ("0.33.0", SM89, MARLIN),
+EXPERTS = [
     ("0.33.0", SM90, "HUMMING (HummingIndexedExperts)"),
-    ("0.33.0", SM100, TRTLLM),
-    ("0.33.0", SM103, TRTLLM),
-    ("0.33.0", SM120, CUTLASS),
-    ("0.33.0", SM121, CUTLASS),
-    ("0.26.0", SM90, MARLIN),
-    ("0.26.0", SM100, TRTLLM),
-    ("0.26.0", SM120, CUTLASS),
-    ("0.19.0", SM90, MARLIN),
-    ("0.19.0", SM100, TRTLLM),
-    ("0.19.0", SM120, CUTLASS),
-)
+    ("0.33.0", SM100, "FLASHINFER_TRTLLM (TrtLlmNvFp4ExpertsMonolithic)"),
+    ("0.33.0", SM120, "FLASHINFER_CUTLASS (FlashInferExperts)"),
+    ("0.26.0", SM120, "FLASHINFER_CUTLASS (FlashInferExperts)"),
+    ("0.19.0", SM90, "MARLIN (MarlinExperts)"),
+]
 
 
-@pytest.mark.parametrize(("version", "gpu", "backend"), NVFP4_EXPERTS)
-def test_routed_experts_in_nvfp4(version: str, gpu: str, backend: str) -> None:
-    assert chosen(kernels(version, HEADLINE, situation(gpu, 8)), "routed experts") == backend
+@pytest.mark.parametrize(("version", "gpu", "backend"), EXPERTS)
+def test_every_group_has_a_kernel_with_its_selector_and_its_gate(
+    version: str, gpu: str, backend: str
+) -> None:
+    facts = kernels(version, HEADLINE, situation(gpu, 8))
 
-
-BF16_EXPERTS = (
-    ("0.33.0", SM90, TRITON),
-    ("0.33.0", SM100, BF16_TRTLLM),
-    ("0.33.0", SM120, CUTLASS),
-    ("0.26.0", SM90, TRITON),
-    ("0.26.0", SM100, BF16_TRTLLM),
-    ("0.26.0", SM120, CUTLASS),
-    ("0.19.0", SM120, "TRITON"),
-)
-
-
-@pytest.mark.parametrize(("version", "gpu", "backend"), BF16_EXPERTS)
-def test_the_heads_experts_stay_bf16(version: str, gpu: str, backend: str) -> None:
-    choice = kernel(kernels(version, HEADLINE, situation(gpu, 8)), "MTP experts")
-    assert choice.precision == "BF16"
-    assert choice.backend.value == backend
-
-
-@pytest.mark.parametrize(
-    ("gpu", "without"),
-    [(SM100, "VLLM_CUTLASS (CutlassExpertsFp4)"), (SM120, "VLLM_CUTLASS (CutlassExpertsFp4)")],
-)
-def test_what_is_taken_without_flashinfer_is_said(gpu: str, without: str) -> None:
-    stack = beside("0.33.0", "humming-kernels 0.1.19")
-    absent = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8), stack=stack), "routed experts")
-    unknown = kernel(kernels("0.33.0", HEADLINE, situation(gpu, 8)), "routed experts")
-
-    assert absent.backend.value == without
-    assert f"without FlashInfer {without}" in unknown.backend.sentence
-    assert {need.name for need in unknown.needs} == {"flashinfer-python", "nvcc and ninja"}
-
-
-def test_humming_outranks_marlin_on_sm90_when_it_is_there() -> None:
-    stack = beside("0.33.0", "flashinfer-python 0.7.2.post1")
-    facts = kernels("0.33.0", HEADLINE, situation(SM90, 8), stack=stack)
-    assert chosen(facts, "routed experts") == MARLIN
-
-
-FP8_EXPERTS = (
-    ("0.33.0", SM90, TRITON),
-    ("0.33.0", SM100, "FLASHINFER_TRTLLM (TrtLlmFp8ExpertsMonolithic)"),
-    ("0.33.0", SM120, "DEEPGEMM (TritonOrDeepGemmExperts)"),
-)
-
-
-@pytest.mark.parametrize(("version", "gpu", "backend"), FP8_EXPERTS)
-def test_routed_experts_in_block_fp8(version: str, gpu: str, backend: str) -> None:
-    assert chosen(kernels(version, FP8, situation(gpu, 4)), "routed experts") == backend
-
-
-LINEAR = (
-    ("0.33.0", SM90, "HummingNvFp4LinearKernel"),
-    ("0.33.0", SM100, "FlashInferCuteDslNvFp4LinearKernel"),
-    ("0.33.0", SM120, "FlashInferCutlassNvFp4LinearKernel"),
-    ("0.26.0", SM90, "MarlinNvFp4LinearKernel"),
-    ("0.26.0", SM120, "FlashInferCutlassNvFp4LinearKernel"),
-    ("0.19.0", SM90, "MARLIN"),
-    ("0.19.0", SM100, "FLASHINFER_CUTLASS"),
-)
-
-
-@pytest.mark.parametrize(("version", "gpu", "backend"), LINEAR)
-def test_dense_layers_in_nvfp4(version: str, gpu: str, backend: str) -> None:
-    assert chosen(kernels(version, DENSE_NVFP4, situation(gpu, 1)), "MLP") == backend
+    assert chosen(facts, "routed experts") == backend
+    assert kernel(facts, "MTP experts").precision == "BF16"
+    for choice in facts.choices:
+        assert chosen(facts, choice.group)
+    assert {choice.operation for choice in facts.choices} == set(Operation)
 
 
 @pytest.mark.parametrize(("gpu", "is_native"), [(SM90, False), (SM100, True), (SM120, True)])
@@ -130,47 +50,18 @@ def test_four_bits_are_multiplied_as_they_are_where_the_gpu_can(gpu: str, is_nat
     assert choice.native is is_native
 
 
-ATTENTION = (
-    (SM80, "FlashAttentionBackend"),
-    (SM90, "FlashAttentionBackend"),
-    (SM100, "FlashInferBackend"),
-    (SM103, "FlashInferBackend"),
-    (SM120, "FlashAttentionBackend"),
-)
+def test_what_is_taken_without_flashinfer_is_said() -> None:
+    choice = kernel(kernels("0.33.0", HEADLINE, situation(SM120, 8)), "routed experts")
+
+    assert "without FlashInfer VLLM_CUTLASS (CutlassExpertsFp4)" in choice.backend.sentence
+    assert {need.name for need in choice.needs} == {"flashinfer-python", "nvcc and ninja"}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(("gpu", "backend"), ATTENTION)
-def test_attention_of_target_and_head(version: str, gpu: str, backend: str) -> None:
-    facts = kernels(version, HEADLINE, situation(gpu, 8))
-    found = [c.backend.value for c in facts.choices if c.operation is Operation.ATTENTION]
-    assert found == [backend, backend]
+def test_a_dense_checkpoint_has_no_experts() -> None:
+    facts = kernels("0.33.0", DENSE_NVFP4, situation(SM120, 1))
 
-
-def test_fp8_keys_and_values_move_sm120_to_flashinfer() -> None:
-    text = (
-        "vllm serve nvidia/Qwen3.5-397B-A17B-NVFP4 -tp 8 --kv-cache-dtype fp8 "
-        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'"""
-    )
-    facts = kernels("0.33.0", HEADLINE, situation(SM120, 8), text)
-    assert chosen(facts, "full attention, verify passes included") == "FlashInferBackend"
-
-
-PREFILL = (
-    ("0.33.0", SM90, "flashinfer"),
-    ("0.33.0", SM100, "flashinfer"),
-    ("0.33.0", SM120, "flashinfer"),
-    ("0.33.0", SM80, "triton"),
-    ("0.26.0", SM100, "flashinfer"),
-    ("0.26.0", SM120, "triton"),
-    ("0.19.0", SM90, "flashinfer"),
-    ("0.19.0", SM100, "triton"),
-)
-
-
-@pytest.mark.parametrize(("version", "gpu", "backend"), PREFILL)
-def test_gated_delta_net_prefill(version: str, gpu: str, backend: str) -> None:
-    assert chosen(kernels(version, HEADLINE, situation(gpu, 8)), "prefill") == backend
+    assert chosen(facts, "MLP") == "FlashInferCutlassNvFp4LinearKernel"
+    assert not [choice for choice in facts.choices if choice.operation is Operation.EXPERT_GEMM]
 
 
 def test_prefill_without_flashinfer_is_invalid_and_has_a_way_out() -> None:
@@ -230,7 +121,6 @@ def test_a_selector_in_another_form_is_open() -> None:
 
 STATE = (
     # version, ranks, states without drafts, further ones for K = 3, tokens of a block
-    ("0.33.0", 1, 3, 3, 2176),
     ("0.33.0", 4, 3, 3, 1088),
     ("0.33.0", 8, 3, 3, 576),
     ("0.26.0", 8, 2, 3, 544),
