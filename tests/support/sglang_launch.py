@@ -7,6 +7,7 @@ from draftproof.hardware.gpu_table import GPUS
 from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.command.planned import planned_command
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, LaunchPlan, Ruling
+from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.sglang.judgement import judge_afresh
 from draftproof.stacks.sglang.plan import plan_afresh
 from draftproof.stacks.situation import Situation
@@ -66,3 +67,15 @@ def ruled(judgement: LaunchJudgement, *rulings: Ruling) -> list[LaunchFinding]:
 def strategy_option(version: str) -> str:
     """How a version calls the option for the cache of recurrent states."""
     return "--mamba-radix-cache-strategy" if version == "0.5.23" else "--mamba-scheduler-strategy"
+
+
+def changed(version: str, *edits: tuple[str, str, str]) -> SourceTree:
+    """A real version's source with edits: file, text, what takes its place. An empty text is all of it."""
+    tree = tree_of(version)
+    files: dict[str, str | None] = {}
+    for file, old, new in edits:
+        content = files.get(file) or tree.text(file)
+        if old and old not in content:
+            raise ValueError(f"{file} of {version} does not hold {old!r}")
+        files[file] = content.replace(old, new) if old else new
+    return OverlaidTree(tree, files)
