@@ -1,4 +1,4 @@
-"""Which draft vLLM makes of which target, as people found it in the sources: the answers to be found again."""
+"""Which draft vLLM makes of which target, as people found it in the sources."""
 
 from __future__ import annotations
 

@@ -202,6 +202,8 @@ class Tensor:
 
     def transpose(self, first: int, second: int) -> Tensor:
         sides = list(self.shape)
+        if not all(-len(sides) <= axis < len(sides) for axis in (first, second)):
+            raise IndexError(f"dimensions {first} and {second} of a tensor with {len(sides)}")
         one = first % len(sides)
         other = second % len(sides)
         held = sides[one]
@@ -210,6 +212,8 @@ class Tensor:
         return self._view(sides)
 
     def t(self) -> Tensor:
+        if len(self.shape) > 2:
+            raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(self.shape)}D")
         return self.transpose(0, 1) if len(self.shape) == 2 else self._view(self.shape)
 
     def permute(self, *order: Any) -> Tensor:
