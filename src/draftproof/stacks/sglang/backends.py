@@ -26,8 +26,6 @@ from draftproof.stacks.sglang.kernel_groups import kernel_groups
 from draftproof.stacks.sglang.kernel_packages import Packages
 from draftproof.stacks.sglang.selector import Selectors
 from draftproof.stacks.sglang.state_copies import no_state, state_copies
-from draftproof.stacks.sglang.state_types import FIELD as STATE_FIELD
-from draftproof.stacks.sglang.state_types import state_environment
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
 from draftproof.stacks.vllm.module_groups import ModuleGroup
@@ -81,18 +79,30 @@ def _found(
     values: ValuesInForce,
     groups: tuple[ModuleGroup, ...],
 ) -> _Kept:
-    environment = state_environment(values.values.get(STATE_FIELD))
     gpu = situation.gpu or next(each for each in GPUS if each.capability == _NAMELESS_CAPABILITY)
-    selectors = Selectors(stack.tree, gpu, values, Packages(stack), environment)
-    has_draft = values.values.get("speculative_algorithm") is not None
-    layout: Reading[StateLayout] = no_state()
-    if is_hybrid(checkpoint):
-        layout = state_copies(selectors, checkpoint.config, has_draft)
-    choices: tuple[KernelChoice, ...] = ()
-    if situation.gpu is not None:
-        choices = tuple(_choices(selectors, checkpoint, groups, has_draft))
+    selectors = Selectors(stack.tree, gpu, values, Packages(stack))
+    layout = layout_of(selectors, checkpoint)
+    choices = kernels_of(selectors, checkpoint, groups) if situation.gpu is not None else ()
     shown = shown_defects(checkpoint, situation, values)
     return _Kept(choices, layout, tuple(entry.look(selectors) for entry in shown))
+
+
+def layout_of(selectors: Selectors, checkpoint: ServedCheckpoint) -> Reading[StateLayout]:
+    """How the recurrent state is kept."""
+    if not is_hybrid(checkpoint):
+        return no_state()
+    return state_copies(selectors, checkpoint.config, _has_draft(selectors))
+
+
+def kernels_of(
+    selectors: Selectors, checkpoint: ServedCheckpoint, groups: tuple[ModuleGroup, ...]
+) -> tuple[KernelChoice, ...]:
+    """The kernels, in the order of a step."""
+    return tuple(_choices(selectors, checkpoint, groups, _has_draft(selectors)))
+
+
+def _has_draft(selectors: Selectors) -> bool:
+    return selectors.values.values.get("speculative_algorithm") is not None
 
 
 def _choices(

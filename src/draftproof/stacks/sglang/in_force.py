@@ -65,6 +65,8 @@ FIELDS = (
 )
 """Server arguments that decide about kernels and states, in every version; a version has some of them."""
 
+STATE_FIELD = "mamba_ssm_dtype"
+STATE_VARIABLE = "SGLANG_MAMBA_SSM_DTYPE"
 _UNSET = "unset"
 _UNKNOWN = "not known"
 _AT = re.compile(r"(\S+\.py):(\d+)")
@@ -83,6 +85,12 @@ class ValuesInForce:
 
     values: Mapping[str, Any]
     places: Mapping[str, Place]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that a server sets for itself by its arguments."""
+        asked = self.text(STATE_FIELD)
+        return {} if asked is None else {STATE_VARIABLE: asked}
 
     def text(self, field: str) -> str | None:
         """A field's value when it is a word."""

@@ -82,17 +82,9 @@ class Selectors:
         gpu: every GPU of the machine.
         values: server arguments in force.
         packages: what is installed beside the stack.
-        environment: variables that the server sets for itself.
     """
 
-    def __init__(
-        self,
-        tree: SourceTree,
-        gpu: Gpu,
-        values: ValuesInForce,
-        packages: Packages,
-        environment: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, tree: SourceTree, gpu: Gpu, values: ValuesInForce, packages: Packages) -> None:
         self.tree = tree
         self.gpu = gpu
         self.values = values
@@ -100,8 +92,7 @@ class Selectors:
         self.is_published = tree.has(CONTEXT)
         defaults: dict[str, Any] = dict.fromkeys(_NO_FEATURES, False)
         self._arguments = {**defaults, **values.values}
-        settings = Settings(paths=_WAYS, environment=dict(environment or {}), decide=self._decide)
-        self._evaluator = Evaluator(_with_driver(tree), self._substitutes(), settings)
+        self._evaluator = Evaluator(_with_driver(tree), self._substitutes(), self._settings())
 
     @property
     def arguments(self) -> list[Given]:
@@ -131,16 +122,19 @@ class Selectors:
         other.tree, other.gpu, other.packages = self.tree, gpu, self.packages
         other.is_published, other.values = self.is_published, values
         other._arguments = {**dict.fromkeys(_NO_FEATURES, False), **values.values}
-        other._evaluator = self._evaluator.sharing(other._substitutes())
+        other._evaluator = self._evaluator.sharing(other._substitutes(), other._settings())
         return other
 
     def on(self, tree: SourceTree) -> Selectors:
         """Selectors of another tree, with the same values."""
-        return Selectors(tree, self.gpu, self.values, self.packages, self._evaluator.settings.environment)
+        return Selectors(tree, self.gpu, self.values, self.packages)
 
     def with_substitutes(self, substitutes: Mapping[str, Any]) -> Evaluator:
         """An evaluator with further substitutes; it shares what was compiled."""
         return self._evaluator.sharing({**self._substitutes(), **substitutes})
+
+    def _settings(self) -> Settings:
+        return Settings(paths=_WAYS, environment=self.values.environment, decide=self._decide)
 
     def _decide(self, text: str, place: Place) -> bool | None:
         if text.startswith("import "):

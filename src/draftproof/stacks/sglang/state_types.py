@@ -7,25 +7,20 @@ from typing import Any
 
 from draftproof.stacks.evaluation import Instance, Symbol, pretrained_config
 from draftproof.stacks.reading import Reading, found, not_understood
+from draftproof.stacks.sglang.in_force import STATE_FIELD
 from draftproof.stacks.sglang.selector import Selectors, choosing_places
 
 RULE_FILE = "sglang/srt/configs/mamba_utils.py"
 RULE = "mamba2_state_dtype"
-VARIABLE = "SGLANG_MAMBA_SSM_DTYPE"
-FIELD = "mamba_ssm_dtype"
+FIELD = STATE_FIELD
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-
-
-def state_environment(asked: Any) -> dict[str, str]:
-    """The variable that a server sets for itself when the option is given."""
-    return {VARIABLE: asked} if isinstance(asked, str) else {}
 
 
 def state_type(selectors: Selectors, config: Mapping[str, Any]) -> Reading[str]:
     """The type of one element: "float32", "bfloat16".
 
     Args:
-        selectors: of the version, made with `state_environment`.
+        selectors: of the version.
         config: content of config.json.
     """
     answer = selectors.call(RULE_FILE, RULE, pretrained_config(config, "hf_config"))
