@@ -36,8 +36,18 @@ WRONG = (
     (asked(rejection_sample_method="typical"), "speculative-value", "none of them", "one of"),
     ("--speculative-config {method:mtp,num_speculative_tokens:3}", "option-value", "quotes away", "JSON"),
     (f"{asked()} --speculative-algorithm NEXTN", "option-exists", "it is SGLang's", "--speculative-config"),
-    (f"{asked()} --speculative-num-steps 3", "option-exists", "it is SGLang's", "K steps of SGLang"),
-    (f"{asked()} --speculative-num-draft-tokens 4", "option-exists", "it is SGLang's", "N - 1"),
+    (
+        f"{asked()} --speculative-num-steps 3",
+        "option-exists",
+        "it is SGLang's",
+        '"num_speculative_tokens": 3}',
+    ),
+    (
+        f"{asked()} --speculative-num-draft-tokens 4",
+        "option-exists",
+        "it is SGLang's",
+        '"num_speculative_tokens": 3}',
+    ),
     (f"{asked()} --tp 8", "option-exists", "it is SGLang's", "--tensor-parallel-size"),
     (f"{asked()} --num-speculative-tokens 3", "option-exists", "an earlier vLLM's", ""),
     (f"{asked()} --max-num-sqs 8", "option-exists", "not among", "--max-num-seqs"),
@@ -48,6 +58,8 @@ WRONG = (
     (f"{asked()} --attention-backend FA3", "option-value", "only", "FLASH_ATTN"),
     (f"{asked()} --enforce-eager=yes", "option-value", "takes no value", ""),
     (f"{asked()} --speculative-config.method mtp", "speculative-given-once", "replaces the JSON", "one"),
+    (f"{asked()} --load-format dummy", "weights-loaded", "random values", "leave --load-format out"),
+    (f"{asked()} --max-model-len 1000000", "context-fits", "refuses more", "--max-model-len 262144"),
     (f"something-else {asked()}", "model-path", "belong to no option", "remove"),
 )
 

@@ -48,7 +48,7 @@ def _unknown(flag: BoundFlag, table: OptionTable) -> LaunchFinding:
     if flag.match is Match.AMBIGUOUS:
         observed = f"it begins {', '.join(flag.candidates)}; the parser refuses what may mean several"
         return _broken(EXISTS, flag, claim, observed, f"write one of {', '.join(flag.candidates)} in full")
-    origin, remedy = advice_for(spelled(name), table)
+    origin, remedy = advice_for(spelled(name), flag.flag.value, table)
     near = nearest_names(spelled(name), table)
     if not remedy:
         remedy = f"did you mean {' or '.join(near)}?" if near else f"leave {name} out"

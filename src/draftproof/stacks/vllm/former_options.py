@@ -6,6 +6,7 @@ option is named only when that version has it.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from draftproof.stacks.launch_facts import OptionTable
@@ -70,7 +71,7 @@ ADVICE: dict[str, Advice] = {
     "--cuda-graph-max-bs": Advice(_SGLANG, ("--max-cudagraph-capture-size",)),
     "--disable-cuda-graph": Advice(_SGLANG, ("--enforce-eager",)),
     "--speculative-model": Advice(_EARLIER, ("--spec-model", SPECULATIVE)),
-    "--num-speculative-tokens": Advice(_EARLIER, ("--spec-tokens", SPECULATIVE)),
+    "--num-speculative-tokens": Advice(_EARLIER, ("--spec-tokens", SPECULATIVE), "K is a key of its JSON"),
     "--disable-log-requests": Advice(_EARLIER, ("--no-enable-log-requests",)),
     "--guided-decoding-backend": Advice(_EARLIER, ("--structured-outputs-config",)),
     "--task": Advice(_EARLIER, ("--runner",)),
@@ -79,11 +80,32 @@ ADVICE: dict[str, Advice] = {
 }
 
 
-def advice_for(name: str, table: OptionTable) -> tuple[str, str]:
-    """Whose option a name is, and what to do about it in a version; both empty when nobody knows."""
+def advice_for(name: str, value: str | None, table: OptionTable) -> tuple[str, str]:
+    """Whose option a name is, and what to do about it in a version; both empty when nobody knows.
+
+    Args:
+        name: as typed, with dashes.
+        value: what was typed after it.
+        table: the options of the version.
+    """
     advice = ADVICE.get(name)
     if advice is None:
         return "", ""
+    drafts = _drafts(name, value)
+    if drafts is not None and table.get(SPECULATIVE) is not None:
+        content = json.dumps({"method": "mtp", "num_speculative_tokens": drafts})
+        return advice.origin, f"use {SPECULATIVE} '{content}': {advice.words}"
     known = next((option for option in advice.options if table.get(option) is not None), "")
     parts = (f"use {known}" if known else "", advice.words)
     return advice.origin, ": ".join(part for part in parts if part)
+
+
+def _drafts(name: str, value: str | None) -> int | None:
+    """K that an option of another stack means; None when it means none."""
+    if value is None or not value.isdigit():
+        return None
+    if name in ("--speculative-num-steps", "--num-speculative-tokens"):
+        return int(value) or None
+    if name == "--speculative-num-draft-tokens":
+        return max(1, int(value) - 1)
+    return None

@@ -25,7 +25,7 @@ from draftproof.stacks.vllm.kernel_subject import ranks_in
 from draftproof.stacks.vllm.launch_defects import launch_defects
 from draftproof.stacks.vllm.loading_guard import guard_findings
 from draftproof.stacks.vllm.lossy_switches import lossless_finding
-from draftproof.stacks.vllm.model_findings import model_findings
+from draftproof.stacks.vllm.model_findings import length_findings, model_findings, weights_findings
 from draftproof.stacks.vllm.option_reading import read_options
 from draftproof.stacks.vllm.options import SpeculativeKeys, speculative_keys
 from draftproof.stacks.vllm.parallel_findings import TENSOR_PARALLEL, parallel_findings, ranks_of
@@ -102,6 +102,8 @@ def _judged(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, co
         *environment_findings(command, stack.tree, stack.label),
         *flag_findings(bound, options.value),
         *model_findings(bound, checkpoint),
+        *weights_findings(bound),
+        *length_findings(bound, checkpoint, stack.tree),
         *_speculation(stack, checkpoint, bound, speculation),
         *parallel_findings(bound, situation),
         *guard_findings(bound, options.value, checkpoint, stack.tree),

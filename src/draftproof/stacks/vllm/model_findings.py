@@ -1,4 +1,4 @@
-"""Which model a command serves."""
+"""Which model a command serves, with which weights, and how much of its context."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Iterator
 
 from draftproof.stacks.command.binding import BoundCommand
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
+from draftproof.stacks.place import Place
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.source import SourceTree
 
 CHECK = "model-path"
+_LENGTH = "--max-model-len"
+_LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+_MODEL_CONFIG = "vllm/config/model.py"
+_LOADING = "--load-format"
 
 
 def model_findings(bound: BoundCommand, checkpoint: ServedCheckpoint) -> Iterator[LaunchFinding]:
@@ -40,3 +46,52 @@ def model_findings(bound: BoundCommand, checkpoint: ServedCheckpoint) -> Iterato
 
 def _last(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2].lower()
+
+
+def weights_findings(bound: BoundCommand) -> Iterator[LaunchFinding]:
+    """A format of loading that loads nothing."""
+    flag = bound.given(_LOADING)
+    if flag is None or flag.flag.value != "dummy":
+        return
+    yield LaunchFinding(
+        "weights-loaded",
+        str(flag.flag),
+        Ruling.BREAKS,
+        "The weights are the checkpoint's.",
+        "a format that reads the files",
+        "random values take the place of the weights, so that no draft is ever right",
+        f"leave {_LOADING} out",
+        (flag.option.place,) if flag.option is not None else (),
+    )
+
+
+def length_findings(
+    bound: BoundCommand, checkpoint: ServedCheckpoint, tree: SourceTree
+) -> Iterator[LaunchFinding]:
+    """A context that is longer than the checkpoint was made for, which the stack refuses."""
+    flag = bound.given(_LENGTH)
+    spec = checkpoint.spec
+    value = flag.flag.value if flag is not None else None
+    if flag is None or spec is None or value is None or not value.isdigit():
+        return
+    if int(value) <= spec.max_position or bound.command.variable(_LONGER) == "1":
+        return
+    yield LaunchFinding(
+        "context-fits",
+        str(flag.flag),
+        Ruling.BREAKS,
+        "The context is one that the checkpoint was made for.",
+        f"at most {spec.max_position:,} positions",
+        f"{int(value):,} positions; the stack refuses more than the config says, unless {_LONGER}=1",
+        f"give {_LENGTH} {spec.max_position}",
+        (*((flag.option.place,) if flag.option is not None else ()), *_mention(tree)),
+    )
+
+
+def _mention(tree: SourceTree) -> tuple[Place, ...]:
+    if not tree.has(_MODEL_CONFIG):
+        return ()
+    for number, line in enumerate(tree.text(_MODEL_CONFIG).splitlines(), 1):
+        if _LONGER in line:
+            return (Place(_MODEL_CONFIG, number),)
+    return ()
