@@ -67,9 +67,12 @@ def _of_weight(weight: BuiltParameter, prefix: str, names: Mapping[str, BuiltPar
             return Precision.NVFP4_COMPRESSED.value
         return Precision.MXFP4.value
     if weight.dtype == "int32":
-        packed = weight.name.endswith("weight_packed")
-        return (Precision.INT4_PACKED if packed else Precision.GPTQ).value
+        return _of_int4(weight).value
     return Precision.INT8.value if weight.dtype == "int8" else ""
+
+
+def _of_int4(weight: BuiltParameter) -> Precision:
+    return Precision.INT4_PACKED if weight.name.endswith("weight_packed") else Precision.GPTQ
 
 
 def _of_fp8(prefix: str, names: Mapping[str, BuiltParameter]) -> Precision:

@@ -71,7 +71,9 @@ def config_subject(tree: SourceTree, config: Mapping[str, Any]) -> tuple[Any, ..
 def _config_class(tree: SourceTree, config: Mapping[str, Any]) -> Named:
     """The class that SGLang has for a `model_type`; a plain one when transformers has it."""
     wanted = config.get("model_type")
-    for file in tree.files(CONFIGS) if isinstance(wanted, str) and wanted else ():
+    if not isinstance(wanted, str) or not wanted:
+        return Named(DRIVER, "PlainConfig")
+    for file in tree.files(CONFIGS):
         try:
             if f'"{wanted}"' not in tree.text(file):
                 continue

@@ -42,8 +42,8 @@ def tensor_landings(subject: LoadedCheckpoint) -> tuple[TensorLanding, ...]:
     names = {parameter.name: parameter for parameter in subject.loaded.parameters}
     holders: dict[str, BuiltParameter] = {}
     for parameter in subject.loaded.parameters:
-        for tensor in parameter.tensors:
-            holders.setdefault(tensor, parameter)
+        for name in parameter.tensors:
+            holders.setdefault(name, parameter)
     stored = stored_precisions(subject.few.tensors)
     by_pattern: dict[str, list[TensorLanding]] = {}
     for tensor in subject.few.tensors:
@@ -151,8 +151,9 @@ def _taken_over(name: str, loaded: LoadedHead) -> str:
 def _skips(loader: MethodSource) -> Iterator[Place]:
     """Lines of the loader where a name ends in continue or break because no parameter has it."""
     for node in ast.walk(loader.node):
-        is_skip = isinstance(node, ast.If) and isinstance(node.body[-1], ast.Continue | ast.Break)
-        if is_skip and any(isinstance(part, ast.NotIn) for part in ast.walk(node.test)):
+        if not isinstance(node, ast.If) or not isinstance(node.body[-1], ast.Continue | ast.Break):
+            continue
+        if any(isinstance(part, ast.NotIn) for part in ast.walk(node.test)):
             yield Place(loader.owner.file, node.lineno)
 
 

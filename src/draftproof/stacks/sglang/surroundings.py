@@ -18,6 +18,7 @@ CUDA = "13.0"
 """Every version so far has its newest gate at 12.9 or 13.0; which kernels run is another link's question."""
 
 DRIVER = "draftproof_stand_ins/sglang_driver.py"
+PROCESS = "draftproof_stand_ins/sglang_process.py"
 COMPRESSED = "draftproof_stand_ins/compressed_tensors_parts.py"
 
 _CONTEXT = "sglang.srt.runtime_context"
@@ -177,10 +178,11 @@ def surroundings() -> dict[str, Any]:
     made: dict[str, Any] = dict(torch_substitutes())
     made["torch.version.cuda"] = CUDA
     made["torch.version.hip"] = None
+    made.update({name: Named(DRIVER, part) for name, part in _WHOLE_MODEL.items()})
     made["transformers.models.auto.CONFIG_MAPPING"] = {}
     made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
-    for table in (_PROCESS, _GPU, _FILES, _ENVIRONMENT, _AFTERWARDS, _OTHER_LAYERS, _WHOLE_MODEL):
-        made.update({name: Named(DRIVER, part) for name, part in table.items()})
+    for table in (_PROCESS, _GPU, _FILES, _ENVIRONMENT, _AFTERWARDS, _OTHER_LAYERS):
+        made.update({name: Named(PROCESS, part) for name, part in table.items()})
     return made
 
 
@@ -209,6 +211,7 @@ def with_stand_ins(tree: SourceTree) -> SourceTree:
     """SGLang's tree with the files that `surroundings` names."""
     folder = importlib.resources.files("draftproof.stacks.stand_ins")
     texts = {
-        path: (folder / path.rpartition("/")[2]).read_text("utf-8") for path in (PARTS, DRIVER, COMPRESSED)
+        path: (folder / path.rpartition("/")[2]).read_text("utf-8")
+        for path in (PARTS, PROCESS, DRIVER, COMPRESSED)
     }
     return OverlaidTree(tree, {**texts, "draftproof_stand_ins/__init__.py": ""})
