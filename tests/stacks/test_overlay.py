@@ -1,4 +1,4 @@
-"""Files of ours over a stack's tree: read in the place of its own, listed only where it lists them."""
+"""A tree with files of ours beside another's, and one that remembers what was asked."""
 
 from __future__ import annotations
 
@@ -8,48 +8,74 @@ import pytest
 
 from draftproof.errors import SourceError
 from draftproof.stacks.overlay import OverlaidTree
+from draftproof.stacks.recorded_reading import RecordedReading
 from draftproof.stacks.source import SourceTree
-from tests.support.stack_wheels import SGLANG_FILES, write_files
-
-ARGUMENTS = "sglang/srt/server_args.py"
-MODEL = "sglang/srt/models/qwen3_5_mtp.py"
-ADDED = "sglang/ours.py"
 
 
 @pytest.fixture
 def original(tmp_path: Path) -> SourceTree:
-    return SourceTree(write_files(tmp_path, SGLANG_FILES))
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "a.py").write_text("A = 1\n")
+    (tmp_path / "pack" / "b.py").write_text("B = 1\n")
+    return SourceTree(tmp_path)
 
 
-@pytest.fixture
-def tree(original: SourceTree) -> OverlaidTree:
-    return OverlaidTree(original, {ARGUMENTS: "page_size = 2\n", MODEL: None, ADDED: "page_size = 3\n"})
+def test_files_are_replaced_added_and_removed(original: SourceTree) -> None:
+    tree = OverlaidTree(original, {"pack/a.py": "A = 2\n", "ours/c.py": "C = 3\n", "pack/b.py": None})
+    assert tree.text("pack/a.py") == "A = 2\n"
+    assert tree.text("ours/c.py") == "C = 3\n"
+    assert tree.has("ours/c.py")
+    assert not tree.has("pack/b.py")
+    assert tree.files("pack") == ("pack/a.py",)
+    assert tree.digest("pack/a.py") != original.digest("pack/a.py")
+    with pytest.raises(SourceError, match=r"pack/b\.py"):
+        tree.text("pack/b.py")
 
 
-def test_reading_prefers_ours(original: SourceTree, tree: OverlaidTree) -> None:
-    assert tree.text(ARGUMENTS) == "page_size = 2\n"
-    assert tree.text(ADDED) == "page_size = 3\n"
-    assert tree.digest(ARGUMENTS) != original.digest(ARGUMENTS)
-    assert tree.syntax("sglang/_version.py") is original.syntax("sglang/_version.py")
+def test_what_stays_is_parsed_once_for_both(original: SourceTree) -> None:
+    tree = OverlaidTree(original, {"pack/a.py": "A = 2\n"})
+    assert tree.syntax("pack/b.py") is original.syntax("pack/b.py")
+    assert tree.syntax("pack/a.py") is not original.syntax("pack/a.py")
+
+
+class _Asked(SourceTree):
+    """Notes what it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked: list[tuple[str, str]] = []
+
+    def has(self, path: str) -> bool:
+        self.asked.append(("has", path))
+        return super().has(path)
+
+    def files(self, folder: str) -> tuple[str, ...]:
+        self.asked.append(("files", folder))
+        return super().files(folder)
+
+    def walk(self, folder: str) -> tuple[str, ...]:
+        self.asked.append(("walk", folder))
+        return super().walk(folder)
+
+    def digest(self, path: str) -> str:
+        self.asked.append(("file", path))
+        return super().digest(path)
+
+
+def test_a_reading_is_replayed_on_another_view(original: SourceTree) -> None:
+    recorded = RecordedReading(original)
+    recorded.syntax("pack/a.py")
+    recorded.has("pack/none.py")
+    recorded.files("pack")
+    recorded.walk("pack")
     with pytest.raises(SourceError):
-        tree.text(MODEL)
-
-
-def test_listings_leave_removed_files_out(tree: OverlaidTree) -> None:
-    assert not tree.has(MODEL)
-    assert tree.has(ADDED)
-    assert tree.files("sglang/srt/models") == ("sglang/srt/models/__init__.py",)
-    assert ADDED not in tree.walk("sglang")
-
-
-def test_searches_see_replaced_text(original: SourceTree, tree: OverlaidTree) -> None:
-    assert original.containing("sglang", "ServerArgs") == (ARGUMENTS,)
-    assert tree.containing("sglang", "ServerArgs") == ()
-    assert tree.containing("sglang", "page_size") == (ARGUMENTS,)
-    assert tree.containing("sglang", "Qwen3_5ForCausalLMMTP") == ()
-
-
-def test_digests_of_folders_are_others(original: SourceTree, tree: OverlaidTree) -> None:
-    assert tree.folder_digest("sglang") != original.folder_digest("sglang")
-    assert tree.folder_state("sglang") != original.folder_state("sglang")
-    assert OverlaidTree(original, {}).folder_digest("sglang") != tree.folder_digest("sglang")
+        recorded.text("pack/gone.py")
+    view = _Asked(original.root)
+    recorded.replay(view)
+    assert view.asked == [
+        ("file", "pack/a.py"),
+        ("has", "pack/none.py"),
+        ("files", "pack"),
+        ("walk", "pack"),
+        ("file", "pack/gone.py"),
+    ]

@@ -98,6 +98,7 @@ def code_items(root: Path, checkpoint: ServedCheckpoint, support: HeadSupport) -
 
 
 def _limits(checkpoint: ServedCheckpoint) -> tuple[str, ...]:
+    one_rank = "that the head loads in the same way when its layers are split over GPUs (followed for one)"
     if checkpoint.from_files:
-        return ()
-    return ("what becomes of the files' tensors: there are none, the architecture's were followed instead",)
+        return (one_rank,)
+    return (one_rank, "what becomes of the files' tensors (there are none; the architecture's were followed)")
