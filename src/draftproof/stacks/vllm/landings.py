@@ -168,17 +168,19 @@ def _built(holder: BuiltParameter, names: Mapping[str, PlainParameter]) -> str:
 
 def _lost(loaded: Loaded, tensor: StoredTensor, stored: str) -> TensorLanding:
     pattern = loaded.few.pattern_of[tensor.name]
-    fate, sentence, places = _reason(loaded, tensor.name)
+    fate, sentence, places = _reason(loaded, tensor)
     return TensorLanding(pattern, loaded.few.counts[pattern], fate, "", "", stored, "", places, sentence)
 
 
-def _reason(loaded: Loaded, name: str) -> tuple[Fate, str, tuple[Place, ...]]:
+def _reason(loaded: Loaded, tensor: StoredTensor) -> tuple[Fate, str, tuple[Place, ...]]:
     """Why a tensor landed nowhere."""
-    error = loaded.run.error
+    name, error = tensor.name, loaded.run.error
     own = loaded.singly.errors.get(name) if loaded.singly is not None else None
     if own is not None and error is not None and not is_about_missing(loaded):
         kind, message = own
-        sentence = f"the start ends with {kind}: {message}" if message else f"the start ends with {kind}"
+        sentence = f"the start ends with {kind}: {message}"
+        if not message:
+            sentence = f"the start ends with {kind} where {list(tensor.shape)} {tensor.dtype} is copied"
         return Fate.REFUSED, sentence, (error.place, loaded.loader)
     for line in loaded.final.log:
         if line.level != "debug" and _names(line.text, name):
