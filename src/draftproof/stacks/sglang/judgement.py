@@ -13,6 +13,7 @@ from draftproof.stacks.place import Place
 from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.sglang.depth_findings import depth_findings
 from draftproof.stacks.sglang.flag_findings import flag_findings, stack_findings
 from draftproof.stacks.sglang.honesty_findings import honesty_findings, variable_findings
 from draftproof.stacks.sglang.in_force import exported
@@ -123,6 +124,7 @@ def _findings(context: LaunchContext) -> Iterator[LaunchFinding]:
     yield from start_findings(context)
     yield from triple_findings(context)
     yield from algorithm_findings(context)
+    yield from depth_findings(context)
     yield from model_findings(context)
     yield from honesty_findings(context)
     yield from variable_findings(context, "")

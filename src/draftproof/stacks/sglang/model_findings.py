@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.place import Place
 from draftproof.stacks.sglang.launch_context import LaunchContext
-from draftproof.stacks.sglang.model_view import MODEL, MODEL_CONFIG
+from draftproof.stacks.sglang.model_view import MODEL, MODEL_CONFIG, context_length
 
 _PATH = "The command serves the checkpoint that was looked at."
 _QUANTIZATION = "The quantization of the command fits the checkpoint."
@@ -118,11 +118,13 @@ def _context_length(context: LaunchContext) -> Iterator[LaunchFinding]:
         "_derive_context_length", {}, context.environment, context.gpu, given
     )
     subject, expected = f"{name} {given}", "no more than the model's own length"
-    if outcome is None:
-        yield LaunchFinding(
-            "context-fits", subject, Ruling.UNKNOWN, _CONTEXT, expected,
-            f"ModelConfig._derive_context_length in {MODEL_CONFIG} could not be followed", "", places,
-        )  # fmt: skip
+    lost = ""
+    if context_length(context.checkpoint) is None:
+        lost = "config.json does not say how many positions the model has"
+    elif outcome is None:
+        lost = f"ModelConfig._derive_context_length in {MODEL_CONFIG} could not be followed"
+    if outcome is None or lost:
+        yield LaunchFinding("context-fits", subject, Ruling.UNKNOWN, _CONTEXT, expected, lost, "", places)
     elif outcome.raised is not None:
         yield LaunchFinding(
             "context-fits", subject, Ruling.BREAKS, _CONTEXT, expected,

@@ -96,9 +96,15 @@ def _planned(
     resolver = Resolver(tree, reading.value, checkpoint, shared)
     gpu = situation.gpu or GPUS[0]
 
+    known: dict[str, Resolution] = {}
+
     def resolve(draft: _Draft) -> Resolution:
+        """Steps that change nothing do not pay for another resolution."""
         variables = {entry.name: entry.value for entry in draft.environment}
-        return resolver.resolve(draft.values, variables, gpu)
+        key = repr((sorted(draft.values.items()), variables))
+        if key not in known:
+            known[key] = resolver.resolve(draft.values, variables, gpu)
+        return known[key]
 
     planner = _Planner(tree, reading.value, checkpoint, situation, resolve)
     draft = _speculation(planner, _basics(planner, _Draft()))
@@ -241,7 +247,7 @@ def _service(planner: _Planner, draft: _Draft) -> _Draft:
     )
     longest = context_length(planner.checkpoint)
     asked = planner.situation.context
-    if longest is None or asked < longest:
+    if longest is not None and asked < longest:
         draft = draft.with_value("context_length", asked, "the context that was asked for")
     draft = draft.with_value("host", "127.0.0.1", "reachable from this machine only")
     return draft.with_value("port", 30000, "SGLang's usual port")

@@ -152,6 +152,9 @@ class Resolver:
             gpu: every GPU of the machine.
         """
         before = {"model_path": self._checkpoint.name, **self._defaults, **values}
+        if not self._checkpoint.architecture:
+            state = {name: InForce(value) for name, value in before.items()}
+            return Resolution(before, state, None, "config.json names no architecture", None, ())
         evaluator = self._prepared(environment, gpu)
         subject = record(before, self._has_own_class)
         if self._has_own_class:
