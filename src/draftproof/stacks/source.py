@@ -12,7 +12,7 @@ import os
 import stat
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Generic, TypeVar
@@ -26,6 +26,9 @@ MAX_FILES = 50_000
 MAX_FOLDERS_DEEP = 32
 MAX_NESTING = 150
 """Levels of a syntax tree; the stacks have up to 39. Recursive readers stay clear of Python's own limit."""
+
+_LEAVES = (ast.Name, ast.Constant, ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
+"""Kinds of syntax that have no children."""
 
 _PARSING = threading.Lock()
 """`warnings.catch_warnings` changes the state of the whole process, so only one thread parses at a time."""
@@ -53,6 +56,7 @@ class SourceTree:
         self._listings = _Memory[tuple[str, ...]]()
         self._walks = _Memory[tuple[str, ...]]()
         self._folder_digests = _Memory[str]()
+        self._real_folders = _Memory[str]()
 
     @property
     def root(self) -> Path:
@@ -138,7 +142,12 @@ class SourceTree:
     def _locate(self, path: str) -> Path:
         """The file on this machine, links resolved; SourceError unless it is a regular one in the root."""
         _require_relative(path)
-        target = Path(os.path.realpath(self._real_root / path))
+        folder, _, name = path.rpartition("/")
+        # Folders are resolved once: rules look for thousands of files that may or may not be there.
+        real = self._real_folders.get(folder, lambda: os.path.realpath(f"{self._real_root}/{folder}"))
+        target = Path(real, name)
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
         if not target.is_relative_to(self._real_root):
             raise SourceError(f"{path} is a link that leaves {self._root} (to {target})", path)
         try:
@@ -262,17 +271,20 @@ def _require_shallow(path: str, module: ast.Module) -> None:
     """Level by level and not recursively, since what is looked for would end the recursion."""
     level: list[ast.AST] = [module]
     for _ in range(MAX_NESTING):
-        level = [child for node in level for child in _children(node)]
+        level = _below(level)
         if not level:
             return
     line = getattr(level[0], "lineno", 0)
     raise SourceError(f"{path}:{line} is nested more than {MAX_NESTING} levels deep", path, line)
 
 
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """As ast.iter_child_nodes, in half the time."""
-    for value in node.__dict__.values():
-        if isinstance(value, ast.AST):
-            yield value
-        elif isinstance(value, list):
-            yield from (item for item in value if isinstance(item, ast.AST))
+def _below(level: list[ast.AST]) -> list[ast.AST]:
+    """The children of all nodes, without those that never have any. It runs over every node of every file."""
+    found: list[ast.AST] = []
+    for node in level:
+        for value in node.__dict__.values():
+            if isinstance(value, list):
+                found += [item for item in value if isinstance(item, ast.AST)]
+            elif isinstance(value, ast.AST) and not isinstance(value, _LEAVES):
+                found.append(value)
+    return found

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from draftproof.stacks.evaluation.scope import (
@@ -89,20 +90,36 @@ class ScopeKind:
 class FunctionCode:
     """A function definition.
 
+    Most functions of a module are defined and never called, so that the body is looked at when it is needed.
+
     Attributes:
         name: of the function; "<lambda>" for a lambda.
         node: its syntax tree.
-        scope: of its body.
+        around: the scope that it is defined in.
         place: of the definition.
         body: the compiled body; made when the function is first called.
     """
 
     name: str
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    scope: ScopeKind
+    around: ScopeKind
     place: Place
-    generates: bool
     body: Statement | None = field(default=None)
+
+    @cached_property
+    def scope(self) -> ScopeKind:
+        """Of its body."""
+        local = bound_names(self._statements) | frozenset(parameter_names(self.node.args))
+        return self.around.inside_function(local, global_names(self._statements))
+
+    @cached_property
+    def generates(self) -> bool:
+        """Whether the body yields."""
+        return is_generator(self._statements)
+
+    @property
+    def _statements(self) -> list[ast.stmt]:
+        return [ast.Expr(self.node.body)] if isinstance(self.node, ast.Lambda) else self.node.body
 
     @property
     def arguments(self) -> ast.arguments:
@@ -119,8 +136,5 @@ def function_code(
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, around: ScopeKind
 ) -> FunctionCode:
     """The code of a function defined in a scope; its body is not compiled yet."""
-    statements: list[ast.stmt] = [ast.Expr(node.body)] if isinstance(node, ast.Lambda) else node.body
-    local = bound_names(statements) | frozenset(parameter_names(node.args))
-    scope = around.inside_function(local, global_names(statements))
     name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
-    return FunctionCode(name, node, scope, around.place(node), is_generator(statements))
+    return FunctionCode(name, node, around, around.place(node))

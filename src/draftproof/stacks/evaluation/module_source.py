@@ -36,11 +36,12 @@ class ModuleSource:
         )
         self.binders: dict[str, list[int]] = {}
         self._readers: dict[str, tuple[int, ...]] = {}
-        changed_by = self._changed_by_functions()
+        functions = {node.name: node for node in self.statements if isinstance(node, ast.FunctionDef)}
         for position, node in enumerate(self.statements):
             names = set(bound_names([node])) | set(_changed_names(node))
             for called in _called_functions(node):
-                names |= changed_by.get(called, frozenset())
+                if called in functions:
+                    names |= _changed_by_calling(functions[called])
             for name in names:
                 self.binders.setdefault(name, []).append(position)
 
@@ -57,18 +58,13 @@ class ModuleSource:
             )
         return self._readers[name]
 
-    def _changed_by_functions(self) -> dict[str, frozenset[str]]:
-        """For each function of the module, the module's names that calling it changes."""
-        changed: dict[str, frozenset[str]] = {}
-        for node in self.statements:
-            if isinstance(node, ast.FunctionDef):
-                declared = {
-                    name for inner in ast.walk(node) if isinstance(inner, ast.Global) for name in inner.names
-                }
-                local = bound_names(node.body)
-                names = {name for inner in ast.walk(node) for name in _changed_by_node(inner)}
-                changed[node.name] = frozenset((names - local) | declared)
-        return changed
+
+def _changed_by_calling(function: ast.FunctionDef) -> set[str]:
+    """Names of the module that calling one of its functions changes."""
+    nodes = list(ast.walk(function))
+    declared = {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    names = {name for node in nodes for name in _changed_by_node(node)}
+    return (names - bound_names(function.body)) | declared
 
 
 def _changed_names(statement: ast.stmt) -> Iterator[str]:
