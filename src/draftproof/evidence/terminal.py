@@ -31,7 +31,7 @@ from draftproof.evidence.terminal_parts import (
 )
 from draftproof.evidence.verdict import Verdict
 
-_ROWS_SHOWN = 12
+_ROWS_SHOWN = 10
 
 
 class Detail(Enum):
@@ -126,9 +126,9 @@ def _print_short(console: Console, group: list[EvidenceItem]) -> None:
 
 
 def _print_proven(console: Console, item: EvidenceItem) -> None:
-    """One line, cut at the edge; what has figures is shown whole with them."""
+    """One line, cut at the edge; what has figures or a warning is shown whole."""
     claim = Text.assemble((f"{symbol(console, item.verdict)} ", STYLES[item.verdict]), item.claim)
-    if item.tables:
+    if item.tables or item.warnings:
         console.print(hanging(claim, indent=2))
         console.print(indented(Text(item.observed, style=QUIET), 4))
         for table in item.tables:
@@ -180,8 +180,8 @@ def _details(item: EvidenceItem) -> Table:
 def _print_table(console: Console, evidence: EvidenceTable, most: int) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style=QUIET, title_style=QUIET)
     for number, name in enumerate(evidence.head):
-        figures = all(row[number][:1].isdigit() for row in evidence.rows)
-        table.add_column(Text(name), justify="right" if figures and number else "left", overflow="fold")
+        figures = all(not row[number] or row[number][0].isdigit() for row in evidence.rows)
+        table.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
     for row in evidence.rows[:most]:
         table.add_row(*map(Text, row))
     console.print(indented(Text(f"{evidence.title}:", style=QUIET), 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.evidence import EvidenceItem, Location, Note, Verdict, information
+from draftproof.evidence import EvidenceItem, EvidenceTable, Location, Note, Verdict, information
 from draftproof.evidence.quantities import count_text, size_text
 from draftproof.hardware.gpu import Gpu
 from draftproof.hardware.memory import (
@@ -21,8 +21,6 @@ from draftproof.hardware.weights import WeightTable
 from draftproof.links.backend_subject import BackendSubject
 from draftproof.links.stack_places import locations, show_lines
 from draftproof.stacks.reading import Reading
-
-_LARGEST_GROUPS = 4
 
 
 def memory_items(subject: BackendSubject) -> Iterator[EvidenceItem]:
@@ -89,10 +87,7 @@ def _weights_fit(subject: BackendSubject, model: Model, budget: MemoryBudget) ->
         observed=observed,
         where=(Location("config.json"),),
         command=f"draftproof inspect {subject.commands.name}",
-        notes=(
-            information(_groups_text(model.weights)),
-            information(_allowances_text(budget)),
-        ),
+        tables=(_groups_table(model.weights), _allowances_table(budget)),
     )
 
 
@@ -122,7 +117,8 @@ def _sequences_fit(subject: BackendSubject, model: Model, gpu: Gpu) -> EvidenceI
         if subject.kernels and places
         else subject.commands.field("config.json", "num_key_value_heads"),
         reason=reason,
-        notes=tuple(_sequence_notes(subject, shown)),
+        notes=tuple(_sequence_notes(subject)),
+        tables=_fit_tables(subject, shown),
     )
 
 
@@ -145,7 +141,7 @@ def _sequences_text(
     return f"{text}; one sequence could have {reach}, and {most:,} could have {context:,} tokens each"
 
 
-def _sequence_notes(subject: BackendSubject, budget: MemoryBudget) -> Iterator[Note]:
+def _sequence_notes(subject: BackendSubject) -> Iterator[Note]:
     reading = _layout(subject)
     if reading is not None and reading.value is not None:
         yield information(f"states: {reading.sentence}", *locations(reading.places))
@@ -153,10 +149,11 @@ def _sequence_notes(subject: BackendSubject, budget: MemoryBudget) -> Iterator[N
         yield information(f"states: {_layout_problem(subject)}; counted as the most that a stack keeps")
     element = "FP8" if subject.cache_bytes == 1 else "BF16"
     yield information(f"keys and values in {element}, the head's layer included")
-    rows = fit_table(budget, subject.max_position)
-    table = ", ".join(f"{row.most:,} of {row.context:,} tokens" for row in rows)
-    if table:
-        yield information(f"sequences at once: {table}")
+
+
+def _fit_tables(subject: BackendSubject, budget: MemoryBudget) -> tuple[EvidenceTable, ...]:
+    rows = tuple((f"{row.context:,}", f"{row.most:,}") for row in fit_table(budget, subject.max_position))
+    return (EvidenceTable("what fits", ("tokens each", "sequences at once"), rows),) if rows else ()
 
 
 def _layout_problem(subject: BackendSubject) -> str:
@@ -180,19 +177,18 @@ def _fewest(subject: BackendSubject, model: Model, gpu: Gpu, context: int, count
     return f"; it fits {count_text(ranks, 'GPU')} of this kind (--tp {ranks})"
 
 
-def _groups_text(weights: WeightTable) -> str:
-    rows = sorted(weights.groups, key=lambda row: -row.nbytes)
-    shown = [
-        f"{size_text(int(row.nbytes))} {row.part.value} {row.group.value} in {row.precision.value}"
-        for row in rows[:_LARGEST_GROUPS]
+def _groups_table(weights: WeightTable) -> EvidenceTable:
+    rows = [
+        (f"{row.part.value} {row.group.value}", row.precision.value, size_text(int(row.nbytes)))
+        for row in sorted(weights.groups, key=lambda row: -row.nbytes)
     ]
-    rest = size_text(int(sum(row.nbytes for row in rows[_LARGEST_GROUPS:])))
-    return f"{size_text(int(weights.nbytes))} in all ({weights.source}): {', '.join(shown)}, {rest} others"
+    rows.append(("all", "", size_text(int(weights.nbytes))))
+    return EvidenceTable(f"weights ({weights.source})", ("group", "precision", "bytes"), tuple(rows))
 
 
-def _allowances_text(budget: MemoryBudget) -> str:
-    parts = [f"{size_text(each.nbytes)} {each.purpose} ({each.source})" for each in budget.allowances]
-    return f"set aside on each GPU: {', '.join(parts)}"
+def _allowances_table(budget: MemoryBudget) -> EvidenceTable:
+    rows = tuple((each.purpose, size_text(each.nbytes), each.source) for each in budget.allowances)
+    return EvidenceTable("set aside on each GPU", ("for", "bytes", "source"), rows)
 
 
 def _unknown_shape(subject: BackendSubject, gpu: Gpu, weights: WeightTable) -> EvidenceItem:

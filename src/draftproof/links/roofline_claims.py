@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from draftproof.evidence import EvidenceItem, Note, Verdict, information, warning
+from draftproof.evidence import EvidenceItem, EvidenceTable, Note, Verdict, information, warning
 from draftproof.evidence.quantities import count_text, size_text
 from draftproof.hardware.gpu import Gpu
 from draftproof.hardware.roofline import (
@@ -23,7 +23,6 @@ from draftproof.links.backend_subject import BackendSubject
 BOUND_CONTEXT = 1024
 """Tokens of context that the roofline is drawn at: weights count, keys and values hardly."""
 _SUSPECTS_SHOWN = 5
-_ITEMS_SHOWN = 5
 _COUNTS = (1, 2, 3, 4, 5)
 
 
@@ -101,6 +100,7 @@ def _roofline(subject: BackendSubject, model: Model, line: Roofline) -> Evidence
         where=(subject.field("hidden_size"),),
         command=f"draftproof inspect {subject.commands.name}",
         notes=tuple(_roofline_notes(subject, model, line, prediction)),
+        tables=(_speed_table(line), _byte_table(line)),
     )
 
 
@@ -120,10 +120,8 @@ def _roofline_notes(
         yield information(
             f"an all-reduce over {gpu.link.words}: {wait.value * 1e6:g} microseconds ({wait.source})"
         )
-    yield information(f"bytes of one plain token on each GPU: {_bytes_text(line)}")
     if prediction is None:
         return
-    yield information(f"NEXTN at most, by bytes alone: {_table(line)}")
     trimmed = _trimmed(subject, model, line)
     if trimmed:
         yield information(trimmed)
@@ -152,20 +150,26 @@ def _trimmed(subject: BackendSubject, model: Model, line: Roofline) -> str:
     return f"with drafts chosen from {rows:,} rows of the output head: at most {_rate(fast)}"
 
 
-def _table(line: Roofline) -> str:
-    rows = []
+def _speed_table(line: Roofline) -> EvidenceTable:
+    """K by accept length; a window of K drafts emits at most K + 1 tokens."""
+    lengths = sorted({length for prediction in line.nextn for length, _ in prediction.speeds})
+    rows = [("plain", _rate(line.plain_speed.ideal, unit=""), *[""] * (len(lengths) - 1))] if lengths else []
     for prediction in line.nextn:
-        whole = [(length, found) for length, found in prediction.speeds if length == int(length)]
-        cells = [f"{_rate(found.ideal, unit='')} at {length:g}" for length, found in whole]
-        rows.append(f"K={prediction.draft_tokens}: {', '.join(cells)}")
-    return "; ".join(rows)
+        speeds = dict(prediction.speeds)
+        cells = (_rate(speeds[length].ideal, unit="") if length in speeds else "" for length in lengths)
+        rows.append((f"K={prediction.draft_tokens}", *cells))
+    return EvidenceTable(
+        "tok/s at most, by bytes alone, for each accept length",
+        ("", *(f"{length:g}" for length in lengths)),
+        tuple(rows),
+    )
 
 
-def _bytes_text(line: Roofline) -> str:
+def _byte_table(line: Roofline) -> EvidenceTable:
     items = sorted(line.plain.traffic.items, key=lambda item: -item.nbytes)
-    parts = [f"{size_text(int(item.nbytes))} {item.label}" for item in items[:_ITEMS_SHOWN]]
-    rest = sum(item.nbytes for item in items[_ITEMS_SHOWN:])
-    return f"{size_text(int(line.plain.traffic.total))} ({', '.join(parts)}, {size_text(int(rest))} others)"
+    rows = [(item.label, size_text(int(item.nbytes))) for item in items if item.nbytes]
+    rows.append(("all", size_text(int(line.plain.traffic.total))))
+    return EvidenceTable("bytes that one plain token reads on each GPU", ("part", "bytes"), tuple(rows))
 
 
 def _measured(subject: BackendSubject, share: MeasuredShare) -> EvidenceItem:
