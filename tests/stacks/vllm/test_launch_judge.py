@@ -217,3 +217,11 @@ def test_dotted_options_make_one_object() -> None:
 
     assert not broken(judgement)
     assert judgement.resolved.draft_tokens.value == 3
+
+
+def test_a_refused_configuration_leaves_speculation_off() -> None:
+    algorithm = judged("0.33.0", f"{START} {asked(method='nextn')}").resolved.algorithm
+
+    assert algorithm.understood
+    assert not algorithm.is_found
+    assert "is refused" in algorithm.sentence

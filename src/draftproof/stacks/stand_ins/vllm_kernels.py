@@ -19,7 +19,7 @@ MACHINE: dict[str, Any] = {"capability": 0, "cuda": 13}
 class Gpu(CudaPlatformBase):
     """The platform as vLLM writes it, on a GPU that is not there."""
 
-    device_name = "the GPU"
+    device_name = f"SM{MACHINE['capability']}"
 
     @classmethod
     def get_device_capability(cls, device_id: int = 0) -> Any:
@@ -27,7 +27,7 @@ class Gpu(CudaPlatformBase):
 
     @classmethod
     def get_device_name(cls, device_id: int = 0) -> str:
-        return "the GPU"
+        return cls.device_name
 
     @classmethod
     def get_device_total_memory(cls, device_id: int = 0) -> int:

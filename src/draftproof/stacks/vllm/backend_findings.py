@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from draftproof.errors import SourceError
-from draftproof.hardware.shape import shape_of
 from draftproof.stacks.backend_facts import KernelChoice, Operation, Phase
-from draftproof.stacks.launch_facts import LaunchFinding, Ruling
+from draftproof.stacks.launch_facts import LaunchFinding, ResolvedLaunch, Ruling
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
-from draftproof.stacks.vllm.attention_kernels import attention_choices, gated_delta_choices
-from draftproof.stacks.vllm.kernel_subject import matrix_question, ranks_in, sequence_question
-from draftproof.stacks.vllm.matrix_kernels import matrix_choices
-from draftproof.stacks.vllm.module_groups import module_groups
+from draftproof.stacks.vllm.backends import found_kernels
 
 CHECK = "backend-fits-gpu"
 _EXPERTS, _LINEAR, _ATTENTION, _PREFILL = (
@@ -30,10 +26,10 @@ def backend_findings(
     stack: Stack,
     checkpoint: ServedCheckpoint,
     situation: Situation,
-    in_force: tuple[tuple[str, str, str], ...],
+    resolved: ResolvedLaunch,
 ) -> Iterator[LaunchFinding]:
     """One finding for each kernel that is asked for by name and concerns the checkpoint."""
-    given = {name: value for name, value, why in in_force if why.startswith("given")}
+    given = {name: value for name, value, why in resolved.options if why.startswith("given")}
     asked = [
         name
         for name in (_EXPERTS, _LINEAR, _ATTENTION, _PREFILL, _DRAFT_EXPERTS, _DRAFT_ATTENTION)
@@ -42,24 +38,13 @@ def backend_findings(
     if not asked or situation.gpu is None or checkpoint.spec is None:
         return
     try:
-        choices = tuple(_choices(stack, checkpoint, situation, {n: v for n, v, _ in in_force}))
+        choices = found_kernels(stack, checkpoint, situation, resolved).choices
     except SourceError as error:
         for name in asked:
             yield _unknown(name, given[name], str(error))
         return
     for name in asked:
         yield from _findings(name, given[name], choices, situation)
-
-
-def _choices(
-    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, given: Mapping[str, str]
-) -> Iterator[KernelChoice]:
-    assert checkpoint.spec is not None
-    ranks = ranks_in(given, situation.tensor_parallel)
-    sequence = sequence_question(stack, checkpoint, situation, shape_of(checkpoint.spec), given, ranks)
-    yield from matrix_choices(matrix_question(sequence, checkpoint, given), module_groups(checkpoint))
-    yield from attention_choices(sequence)
-    yield from gated_delta_choices(sequence)
 
 
 def _findings(

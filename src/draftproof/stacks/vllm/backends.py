@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from draftproof.errors import SourceError
 from draftproof.hardware.shape import shape_of
 from draftproof.stacks.backend_facts import BackendFacts, KernelChoice, StateLayout
-from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchJudgement, ResolvedLaunch
 from draftproof.stacks.question import question_name
@@ -25,8 +24,13 @@ from draftproof.stacks.vllm.state_layout import CacheWishes, state_layout
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What is kept of an answer."""
+class FoundKernels:
+    """What follows from a source and the values in force.
+
+    Attributes:
+        choices: the kernels; none when no GPU was named.
+        layout: of the recurrent state.
+    """
 
     choices: tuple[KernelChoice, ...]
     layout: Reading[StateLayout]
@@ -41,20 +45,21 @@ def backends(
         sentence = f"the shapes of {checkpoint.architecture or 'this architecture'} are not known"
         return BackendFacts((), not_understood(sentence), defects=defects)
     try:
-        return _backends(stack, checkpoint, situation, judgement, defects)
+        found = found_kernels(stack, checkpoint, situation, judgement.resolved)
     except SourceError as error:
         return BackendFacts((), not_understood(str(error)), defects=defects)
+    return BackendFacts(found.choices, found.layout, defects=defects)
 
 
-def _backends(
-    stack: Stack,
-    checkpoint: ServedCheckpoint,
-    situation: Situation,
-    judgement: LaunchJudgement,
-    defects: tuple[DefectFinding, ...],
-) -> BackendFacts:
+def found_kernels(
+    stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, resolved: ResolvedLaunch
+) -> FoundKernels:
+    """The kernels and the state layout that values in force lead to; kept as long as the source is the same.
+
+    Raises:
+        SourceError: a file that decides cannot be read.
+    """
     groups = module_groups(checkpoint)
-    resolved = judgement.resolved
     name = question_name(
         "vllm-backends",
         checkpoint,
@@ -65,13 +70,12 @@ def _backends(
         stack.requires,
         groups,
     )
-    kept = remember(
+    return remember(
         stack.tree,
         name,
         lambda view: _found(replace(stack, tree=view), checkpoint, situation, resolved, groups),
-        _Found,
+        FoundKernels,
     )
-    return BackendFacts(kept.choices, kept.layout, defects=defects)
 
 
 def _found(
@@ -80,20 +84,20 @@ def _found(
     situation: Situation,
     resolved: ResolvedLaunch,
     groups: tuple[ModuleGroup, ...],
-) -> _Found:
+) -> FoundKernels:
     assert checkpoint.spec is not None
     given = {name: value for name, value, _ in resolved.options}
     ranks = ranks_in(given, situation.tensor_parallel)
     sequence = sequence_question(stack, checkpoint, situation, shape_of(checkpoint.spec), given, ranks)
     layout = state_layout(sequence, _wishes(given, resolved, situation))
     if situation.gpu is None:
-        return _Found((), layout)
+        return FoundKernels((), layout)
     choices = (
         *matrix_choices(matrix_question(sequence, checkpoint, given), groups),
         *attention_choices(sequence),
         *gated_delta_choices(sequence),
     )
-    return _Found(choices, layout)
+    return FoundKernels(choices, layout)
 
 
 def _wishes(given: Mapping[str, str], resolved: ResolvedLaunch, situation: Situation) -> CacheWishes:

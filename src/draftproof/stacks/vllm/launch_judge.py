@@ -73,7 +73,7 @@ def judge(
     findings = (
         *kept.findings,
         *_divisions(checkpoint, kept),
-        *backend_findings(stack, checkpoint, situation, kept.resolved.options),
+        *backend_findings(stack, checkpoint, situation, kept.resolved),
     )
     return LaunchJudgement(findings, kept.resolved, launch_defects(stack.tree, checkpoint, situation))
 

@@ -103,6 +103,9 @@ def resolved_speculation(
         )
         no_number: Reading[int] = absent("no speculation", speculation.keys.place)
         return ResolvedLaunch(nothing, no_number, nothing, options, changed)
+    if result.value is None and result.understood:
+        refused: Reading[str] = absent(result.sentence, *result.places)
+        return ResolvedLaunch(refused, absent(result.sentence, *result.places), refused, options, changed)
     if result.value is None:
         lost: Reading[str] = not_understood(result.sentence, *result.places)
         return ResolvedLaunch(lost, not_understood(result.sentence, *result.places), lost, options, changed)
