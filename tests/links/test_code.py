@@ -150,6 +150,17 @@ def test_a_checkpoint_without_a_head_leaves_it_open() -> None:
     assert item.verdict is Verdict.UNKNOWN
 
 
+def test_tensors_that_only_a_config_promises_decide_nothing() -> None:
+    promised = replace(CHECKPOINT, from_files=False)
+    for fate in (Fate.LANDS, Fate.REFUSED):
+        support = replace(SOUND, landings=found((landing("mtp.a", fate),), "followed", PLACE))
+        made = {item.check: item for item in code_items(ROOT, promised, support)}
+        for check in ("tensors-land", "parameters-written"):
+            assert made[check].verdict is Verdict.UNKNOWN
+            assert made[check].reason.startswith("there are no weight files")
+            assert made[check].where
+
+
 def test_an_unwritten_parameter_disproves_and_is_named() -> None:
     unwritten = (UnwrittenParameter("model.fc.weight", Place("stack/models/head.py", 40)),)
     item = items(replace(SOUND, unwritten=found(unwritten, "one is left", PLACE)))["parameters-written"]

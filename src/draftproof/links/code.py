@@ -9,7 +9,7 @@ from pathlib import Path
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.evidence import EvidenceItem, Link, LinkReport
 from draftproof.links.defect_claims import defect_items
-from draftproof.links.landing_claims import landing_item, written_item
+from draftproof.links.landing_claims import landing_item, promised, written_item
 from draftproof.links.progress import NoProgress, Progress
 from draftproof.links.served import served_checkpoint
 from draftproof.links.stack_places import reading_item
@@ -92,8 +92,8 @@ def code_items(root: Path, checkpoint: ServedCheckpoint, support: HeadSupport) -
         "bodies of forward and of weight loading that do something, and use of the target's hidden states",
         support.implementation,
     )
-    yield landing_item(root, support)
-    yield written_item(root, support)
+    for item in (landing_item(root, support), written_item(root, support)):
+        yield item if checkpoint.from_files else promised(item)
     yield from defect_items(root, DefectLink.CODE, support.defects)
 
 

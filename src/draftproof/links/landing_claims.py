@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from draftproof.checkpoint.precision import Precision
@@ -53,7 +54,7 @@ def written_item(root: Path, support: HeadSupport) -> EvidenceItem:
     reading, notes = support.unwritten, tuple(_noticing_notes(support))
     if reading.value is None:
         item = _open(root, "parameters-written", _WRITTEN, "no parameter is left", reading.sentence, ())
-        return EvidenceItem(**{**vars(item), "notes": notes})
+        return replace(item, notes=notes)
     names = [parameter.name for parameter in reading.value]
     places = [parameter.place for parameter in reading.value] or list(reading.places)
     return EvidenceItem(
@@ -66,6 +67,18 @@ def written_item(root: Path, support: HeadSupport) -> EvidenceItem:
         command=show_lines(root, places),
         notes=notes,
     )
+
+
+def promised(item: EvidenceItem) -> EvidenceItem:
+    """The same claim about tensors that only a config promises: open, whatever became of them.
+
+    How a head is really stored shows in its files alone: plain heads in packed checkpoints are the rule, and
+    lists of excluded modules are often wrong about them.
+    """
+    if item.verdict is Verdict.UNKNOWN:
+        return item
+    reason = f"there are no weight files; with the tensors that the config promises: {item.observed}"
+    return replace(item, verdict=Verdict.UNKNOWN, reason=reason)
 
 
 def has_wrong_precision(landing: TensorLanding) -> bool:

@@ -36,7 +36,8 @@ def claims(
 ) -> dict[str, EvidenceItem]:
     stack = real_stack("sglang", version)
     changed = replace(stack, tree=edited_tree(stack.tree, edits))
-    report = check_code(checkpoint or served_release(CHECKPOINT), changed, rules_for(stack.kind))
+    served = replace(checkpoint or served_release(CHECKPOINT), from_files=True)
+    report = check_code(served, changed, rules_for(stack.kind))
     return {item.check: item for item in report.items}
 
 

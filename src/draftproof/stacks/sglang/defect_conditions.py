@@ -38,7 +38,7 @@ def parts_listed(checkpoint: ServedCheckpoint, situation: Situation) -> bool:
         is_qwen(checkpoint)
         and method_of(checkpoint) == "compressed-tensors"
         and listed
-        and not is_packed(checkpoint)
+        and is_plain(checkpoint)
     )
 
 
@@ -49,13 +49,13 @@ def packed_head_in_modelopt(checkpoint: ServedCheckpoint, situation: Situation) 
 
 def plain_head_in_quantised_next(checkpoint: ServedCheckpoint, situation: Situation) -> bool:
     """Qwen3-Next, quantised, with a plain head."""
-    return is_next(checkpoint) and quantised(checkpoint, situation) and not is_packed(checkpoint)
+    return is_next(checkpoint) and quantised(checkpoint, situation) and is_plain(checkpoint)
 
 
 def mtp_listed_in_next(checkpoint: ServedCheckpoint, situation: Situation) -> bool:
     """Qwen3-Next whose list begins entries with mtp, and whose head is plain."""
     listed = any(entry.removeprefix("re:").lstrip("^").startswith("mtp") for entry in excluded_of(checkpoint))
-    return is_next(checkpoint) and listed and not is_packed(checkpoint)
+    return is_next(checkpoint) and listed and is_plain(checkpoint)
 
 
 def quark_at_other_depth(checkpoint: ServedCheckpoint, situation: Situation) -> bool:
@@ -84,7 +84,7 @@ def plain_head_quark_unlisted(checkpoint: ServedCheckpoint, situation: Situation
     """Quark of the Qwen3.5 line: a plain head whose experts the list does not name."""
     listed = any("mtp" in entry and "mlp.experts" in entry for entry in excluded_of(checkpoint))
     is_quark = is_qwen(checkpoint) and method_of(checkpoint) == "quark"
-    return is_quark and bool(checkpoint.head) and not is_packed(checkpoint) and not listed
+    return is_quark and is_plain(checkpoint) and not listed
 
 
 def packed_experts_quark_listed(checkpoint: ServedCheckpoint, situation: Situation) -> bool:
@@ -115,8 +115,13 @@ def is_next(checkpoint: ServedCheckpoint) -> bool:
 
 
 def is_packed(checkpoint: ServedCheckpoint) -> bool:
-    """A tensor of the head is stored in less than 16 bits."""
-    return any(tensor.dtype in _PACKED for tensor in checkpoint.head.values())
+    """A tensor of the head is stored in less than 16 bits; its files say so, a config is not believed."""
+    return checkpoint.from_files and _has_packed(checkpoint)
+
+
+def is_plain(checkpoint: ServedCheckpoint) -> bool:
+    """Every tensor of the head is stored in 16 bits or more, by its files."""
+    return checkpoint.from_files and bool(checkpoint.head) and not _has_packed(checkpoint)
 
 
 def method_of(checkpoint: ServedCheckpoint) -> str:
@@ -146,6 +151,10 @@ def excluded_of(checkpoint: ServedCheckpoint) -> Iterator[str]:
         entries = section.get(key)
         if isinstance(entries, list):
             yield from (entry for entry in entries if isinstance(entry, str))
+
+
+def _has_packed(checkpoint: ServedCheckpoint) -> bool:
+    return any(tensor.dtype in _PACKED for tensor in checkpoint.head.values())
 
 
 def _is_modelopt_fp4(checkpoint: ServedCheckpoint) -> bool:
