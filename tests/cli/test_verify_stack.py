@@ -160,3 +160,9 @@ def test_rules_that_fail_on_a_source_leave_their_link_open_and_the_others_standi
     assert "AttributeError: no such thing" in opened[0]["summary"]
     assert "a defect in draftproof" in opened[0]["summary"]
     assert words(report)["weights"] == "proven"
+
+
+def test_a_context_that_nobody_asked_for_stays_within_the_models_positions(rules, sglang, capsys):
+    verify(capsys, "--stack", sglang())
+    verify(capsys, "--stack", sglang(), "--context", "9999")
+    assert [situation.context for situation in rules.situations] == [4096, 9999]

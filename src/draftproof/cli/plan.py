@@ -39,7 +39,7 @@ def plan(
     memory: MemoryOption = None,
     bandwidth: BandwidthOption = None,
     draft_tokens: DraftTokensOption = 3,
-    context: ContextOption = 32_768,
+    context: ContextOption = None,
     concurrency: ConcurrencyOption = 1,
     cache_type: CacheTypeOption = CacheType.AUTO,
     accept_length: AcceptLengthOption = None,
@@ -62,7 +62,7 @@ def plan(
         tensor_parallel,
         Load(draft_tokens, context, concurrency, cache_type, accept_length),
     )
-    report = make_plan(checkpoint, one_stack(stack, "plan"), request.situation).report
+    report = make_plan(checkpoint, one_stack(stack, "plan"), request).report
     if as_json:
         from draftproof.evidence.plan_json import plan_to_json
 

@@ -20,6 +20,7 @@ from draftproof.cli.stack_chain import (
     deployment_of,
     side_by_side,
 )
+from draftproof.cli.stack_options import DeploymentRequest
 from draftproof.errors import UsageError
 from draftproof.evidence import ChainReport
 from draftproof.evidence.plan_report import PlanReport
@@ -29,7 +30,6 @@ from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.stacks.find.find import StackFinder
 from draftproof.stacks.request import StackRequest, parse_requests
-from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
 
 
@@ -58,7 +58,7 @@ def one_stack(text: str | None, command: str) -> StackRequest:
     return requests[0]
 
 
-def make_plan(argument: str, request: StackRequest, situation: Situation) -> MadePlan:
+def make_plan(argument: str, wanted: StackRequest, request: DeploymentRequest) -> MadePlan:
     """Opens the checkpoint, finds the stack, and judges the command that the stack's rules propose.
 
     Raises:
@@ -69,7 +69,8 @@ def make_plan(argument: str, request: StackRequest, situation: Situation) -> Mad
         checkpoint = open_checkpoint(
             argument, lambda done, total: progress.advance("reading headers", done, total)
         )
-        stack = StackFinder(progress=progress).find(request)
+        stack = StackFinder(progress=progress).find(wanted)
+        situation = request.situation_of(checkpoint)
         audit: StackAudit = audit_of(stack, checkpoint, situation, None)
         start = perf_counter()
         launch = audit.launch()

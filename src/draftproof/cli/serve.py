@@ -49,7 +49,7 @@ def serve(
     memory: MemoryOption = None,
     bandwidth: BandwidthOption = None,
     draft_tokens: DraftTokensOption = 3,
-    context: ContextOption = 32_768,
+    context: ContextOption = None,
     concurrency: ConcurrencyOption = 1,
     cache_type: CacheTypeOption = CacheType.AUTO,
     dry_run: Annotated[
@@ -64,11 +64,11 @@ def serve(
     Exit codes: those of the server once it runs; before that 1 a link is broken, 2 usage, 4 something is
     missing, and with --dry-run those of `draftproof plan`.
     """
-    request = _request(stack)
+    wanted = _request(stack)
     options = GpuOptions(gpu, capability, memory, bandwidth)
     load = Load(draft_tokens, context, concurrency, cache_type)
-    situation = deployment_request(stack, None, options, tensor_parallel, load).situation
-    made = make_plan(checkpoint, request, _on_this_machine(situation))
+    request = deployment_request(stack, None, options, tensor_parallel, load)
+    made = make_plan(checkpoint, wanted, replace(request, situation=_on_this_machine(request.situation)))
     console = report_console()
     console.print(heading("draftproof serve", made.report.chain.subject))
     console.print()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
+from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.errors import EnvironmentProblem, UsageError
 from draftproof.hardware.gpu import Gpu
 from draftproof.hardware.gpu_choice import GpuOptions, choose_gpu
 from draftproof.hardware.probe import probe_gpus
+from draftproof.links.served import served_checkpoint
 from draftproof.stacks.command.command import Command
 from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.request import StackRequest, parse_requests
@@ -84,14 +86,14 @@ BandwidthOption = Annotated[
     typer.Option("--bandwidth", metavar="1.8TB/s", rich_help_panel=_DEVICE, help="Of its memory."),
 ]
 ContextOption = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--context",
         "--max-model-len",
         "--context-length",
         min=1,
         rich_help_panel=_LOAD,
-        help="Tokens that one sequence should reach.",
+        help="Tokens that one sequence should reach; 32,768 or as many as the model was made for.",
     ),
 ]
 ConcurrencyOption = Annotated[
@@ -138,7 +140,7 @@ class Load:
 
     Attributes:
         draft_tokens: drafts per verify pass (K).
-        context: tokens of one sequence.
+        context: tokens of one sequence; None when the user did not say.
         concurrency: sequences at once.
         cache_type: of keys and values.
         accept_length: tokens per verify pass to predict with; None predicts for a range.
@@ -146,7 +148,7 @@ class Load:
     """
 
     draft_tokens: int
-    context: int
+    context: int | None
     concurrency: int
     cache_type: CacheType
     accept_length: float | None = None
@@ -161,11 +163,20 @@ class DeploymentRequest:
         stacks: in order; none when no stack was named.
         situation: GPUs and load.
         command: the user's launch command; None when the proposed one is to be judged.
+        asked_context: tokens of one sequence as the user asked for them; None when nobody did.
     """
 
     stacks: tuple[StackRequest, ...]
     situation: Situation
     command: Command | None
+    asked_context: int | None = None
+
+    def situation_of(self, checkpoint: Checkpoint) -> Situation:
+        """The situation for a checkpoint: a context that nobody asked for stays within its positions."""
+        spec = served_checkpoint(checkpoint).spec
+        if self.asked_context is not None or spec is None or spec.max_position < 1:
+            return self.situation
+        return replace(self.situation, context=min(self.situation.context, spec.max_position))
 
 
 def deployment_request(
@@ -189,7 +200,7 @@ def deployment_request(
         gpu=chosen_gpu(gpu),
         tensor_parallel=_ranks(tensor_parallel, command),
         draft_tokens=load.draft_tokens,
-        context=load.context,
+        context=load.context or Situation.context,
         concurrency=load.concurrency,
         accept_length=load.accept_length,
         measured=load.measured,
@@ -197,7 +208,7 @@ def deployment_request(
     )
     if load.measured is not None and situation.gpu is None:
         raise UsageError("--measured is compared with what a GPU can do", "Add --gpu NAME.")
-    return DeploymentRequest(requests, situation, command)
+    return DeploymentRequest(requests, situation, command, load.context)
 
 
 def chosen_gpu(options: GpuOptions) -> Gpu | None:

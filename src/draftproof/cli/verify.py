@@ -69,7 +69,7 @@ def verify(
     memory: MemoryOption = None,
     bandwidth: BandwidthOption = None,
     draft_tokens: DraftTokensOption = 3,
-    context: ContextOption = 32_768,
+    context: ContextOption = None,
     concurrency: ConcurrencyOption = 1,
     cache_type: CacheTypeOption = CacheType.AUTO,
     accept_length: AcceptLengthOption = None,
@@ -201,7 +201,7 @@ def _stack_jobs(
     checkpoint: Checkpoint, stack: Stack | None, request: DeploymentRequest, progress: Progress
 ) -> tuple[LinkJob, ...]:
     """Links 3 to 5 in one stack; with a GPU and no stack, link 5 says what holds in any."""
-    situation = request.situation
+    situation = request.situation_of(checkpoint)
     if stack is not None:
         audit = audit_of(stack, checkpoint, situation, request.command)
         return stack_jobs(audit, progress)

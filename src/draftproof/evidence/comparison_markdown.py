@@ -30,7 +30,7 @@ def _lines(report: ComparisonReport) -> Iterator[str]:
         yield from _table(report, different)
     failing = [row for row in same if not row.holds_everywhere]
     if failing:
-        yield from ("", "## What fails or is open everywhere", "")
+        yield from ("", "## What fails or is open wherever it is asked", "")
         yield from _table(report, failing)
     holding = len(same) - len(failing)
     if holding:

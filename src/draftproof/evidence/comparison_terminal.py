@@ -35,7 +35,10 @@ def print_comparison(console: Console, report: ComparisonReport) -> None:
     rows = report.claim_rows
     different = [row for row in rows if row.agreement is Agreement.DIFFERENT]
     failing = [row for row in rows if row.agreement is Agreement.SAME and not row.holds_everywhere]
-    for title, found in (("What differs", different), ("What fails or is open everywhere", failing)):
+    for title, found in (
+        ("What differs", different),
+        ("What fails or is open wherever it is asked", failing),
+    ):
         if found:
             console.print()
             console.print(section(console, Text(title, style="bold")))

@@ -13,12 +13,14 @@ from draftproof.evidence.plan_report import PlanReport, flag_words
 from draftproof.evidence.printable import printable
 from draftproof.evidence.terminal_parts import (
     QUIET,
+    ROWS_SHOWN,
     STYLES,
     hanging,
     heading,
     indented,
     line_character,
     print_note,
+    print_table,
     section,
     symbol,
     verdict_text,
@@ -113,6 +115,8 @@ def _print_prediction(console: Console, report: PlanReport) -> None:
         mark = (f"{symbol(console, item.verdict)} ", STYLES[item.verdict])
         console.print(hanging(Text.assemble(mark, item.claim), indent=2))
         console.print(indented(Text(item.reason or item.observed), 4))
+        for table in item.tables:
+            print_table(console, table, ROWS_SHOWN)
         for note in item.notes:
             print_note(console, note, 4)
 

@@ -13,9 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from draftproof.evidence.chain import ChainReport, LinkReport
-from draftproof.evidence.item import EvidenceItem, EvidenceTable, Severity
+from draftproof.evidence.item import EvidenceItem, Severity
 from draftproof.evidence.terminal_parts import (
     QUIET,
+    ROWS_SHOWN,
     STYLES,
     hanging,
     heading,
@@ -25,13 +26,12 @@ from draftproof.evidence.terminal_parts import (
     places_text,
     print_command,
     print_note,
+    print_table,
     section,
     symbol,
     verdict_text,
 )
 from draftproof.evidence.verdict import Verdict
-
-_ROWS_SHOWN = 10
 
 
 class Detail(Enum):
@@ -132,7 +132,7 @@ def _print_proven(console: Console, item: EvidenceItem) -> None:
         console.print(hanging(claim, indent=2))
         console.print(indented(Text(item.observed, style=QUIET), 4))
         for table in item.tables:
-            _print_table(console, table, _ROWS_SHOWN)
+            print_table(console, table, ROWS_SHOWN)
         return
     claim.append(f"  {item.observed}", style=QUIET)
     claim.no_wrap = True
@@ -152,7 +152,7 @@ def _print_whole(console: Console, item: EvidenceItem) -> None:
         console.print(indented(_details(item), 4))
     print_command(console, item.command, 4)
     for table in item.tables:
-        _print_table(console, table, len(table.rows))
+        print_table(console, table, len(table.rows))
     for note in item.notes:
         print_note(console, note, 4, item.command if proven else "")
 
@@ -175,17 +175,3 @@ def _details(item: EvidenceItem) -> Table:
     if item.where:
         table.add_row("where", Text(places_text(item.where)))
     return table
-
-
-def _print_table(console: Console, evidence: EvidenceTable, most: int) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style=QUIET, title_style=QUIET)
-    for number, name in enumerate(evidence.head):
-        figures = all(not row[number] or row[number][0].isdigit() for row in evidence.rows)
-        table.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
-    for row in evidence.rows[:most]:
-        table.add_row(*map(Text, row))
-    console.print(indented(Text(f"{evidence.title}:", style=QUIET), 4))
-    console.print(indented(table, 6))
-    rest = len(evidence.rows) - most
-    if rest > 0:
-        console.print(indented(Text(f"and {rest} more rows: --details", style=QUIET), 6))

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from draftproof.evidence.chain import Subject
-from draftproof.evidence.item import Location, Note, Severity
+from draftproof.evidence.item import EvidenceTable, Location, Note, Severity
 from draftproof.evidence.verdict import Verdict
 
 QUIET = "dim"
@@ -19,6 +19,8 @@ _SYMBOLS = {Verdict.PROVEN: "✓", Verdict.DISPROVED: "✗", Verdict.UNKNOWN: "?
 _PLAIN_SYMBOLS = {Verdict.PROVEN: "+", Verdict.DISPROVED: "x", Verdict.UNKNOWN: "?"}
 _WARNING_STYLE = "yellow"
 _PLACES_SHOWN = 3
+ROWS_SHOWN = 10
+"""Of a table of figures in the short form of a report."""
 
 
 def verdict_text(console: Console, verdict: Verdict) -> Text:
@@ -73,6 +75,21 @@ def print_command(console: Console, command: str, indent: int) -> None:
     """A command to copy into a shell: never broken into lines or boxed; nothing for an empty one."""
     if command:
         console.print(Text(f"{' ' * indent}see: {command}", style=QUIET), soft_wrap=True)
+
+
+def print_table(console: Console, evidence: EvidenceTable, most: int) -> None:
+    """The first rows of a table of figures, and how many more there are."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style=QUIET, title_style=QUIET)
+    for number, name in enumerate(evidence.head):
+        figures = all(not row[number] or row[number][0].isdigit() for row in evidence.rows)
+        table.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
+    for row in evidence.rows[:most]:
+        table.add_row(*map(Text, row))
+    console.print(indented(Text(f"{evidence.title}:", style=QUIET), 4))
+    console.print(indented(table, 6))
+    rest = len(evidence.rows) - most
+    if rest > 0:
+        console.print(indented(Text(f"and {rest} more rows: --details", style=QUIET), 6))
 
 
 def pairs() -> Table:

@@ -68,7 +68,7 @@ def _tables(report: ComparisonReport) -> Iterator[Markup]:
     holding = [row for row in rows if row.agreement is Agreement.SAME and row.holds_everywhere]
     yield _table(report, "What differs", different, "Every claim has the same verdict in all stacks.")
     if failing:
-        yield _table(report, "What fails or is open everywhere", failing, "")
+        yield _table(report, "What fails or is open wherever it is asked", failing, "")
     if holding:
         yield tag(
             "details",

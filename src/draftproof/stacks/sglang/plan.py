@@ -23,7 +23,7 @@ from draftproof.stacks.sglang.model_view import context_length
 from draftproof.stacks.sglang.options import ArgumentTable, read_arguments
 from draftproof.stacks.sglang.required_packages import requirements
 from draftproof.stacks.sglang.resolution import Resolution, Resolver
-from draftproof.stacks.situation import Situation
+from draftproof.stacks.situation import CacheType, Situation
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.stack import Stack
 
@@ -118,6 +118,9 @@ def _basics(planner: _Planner, draft: _Draft) -> _Draft:
     if planner.situation.tensor_parallel > 1:
         ranks = planner.situation.tensor_parallel
         draft = draft.with_value("tp_size", ranks, f"each layer is split over {ranks} GPUs")
+    cache = planner.situation.cache_type
+    if cache is not CacheType.AUTO and planner.has("kv_cache_dtype", cache.value):
+        draft = draft.with_value("kv_cache_dtype", cache.value, "keys and values as they were asked for")
     if "auto_map" in planner.checkpoint.config:
         draft = draft.with_value("trust_remote_code", True, "the config names code of its own (auto_map)")
     return draft

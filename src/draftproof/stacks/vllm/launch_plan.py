@@ -11,7 +11,7 @@ from draftproof.stacks.launch_facts import EnvironmentVariable, LaunchPlan, Opti
 from draftproof.stacks.place import Place
 from draftproof.stacks.question import question_name
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
-from draftproof.stacks.situation import Situation
+from draftproof.stacks.situation import CacheType, Situation
 from draftproof.stacks.stack import Stack
 from draftproof.stacks.vllm.declared_options import DeclaredOptions
 from draftproof.stacks.vllm.environment_variables import known_variables
@@ -30,6 +30,7 @@ FLASHINFER = "flashinfer-python"
 HUMMING = "humming-kernels"
 GDN_PREFILL = "--gdn-prefill-backend"
 MAX_LENGTH = "--max-model-len"
+CACHE_TYPE = "--kv-cache-dtype"
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 _KERNELS_OF = {
     FLASHINFER: "kernels for NVFP4, attention, Gated DeltaNet and sampling are taken from it",
@@ -52,6 +53,7 @@ def _planned(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -
         *_parallel(options, situation),
         *_speculation(stack, options, situation),
         *_length(options, situation),
+        *_cache(options, situation),
         *_guard(stack, options, checkpoint),
         *_prefill(stack, options, checkpoint),
     )
@@ -92,6 +94,13 @@ def _length(options: DeclaredOptions, situation: Situation) -> Iterator[PlannedF
     if option is not None:
         reason = "the context that was asked for; left out, memory for the checkpoint's longest is demanded"
         yield PlannedFlag(MAX_LENGTH, str(situation.context), reason, _places(option))
+
+
+def _cache(options: DeclaredOptions, situation: Situation) -> Iterator[PlannedFlag]:
+    option = _option(options, CACHE_TYPE)
+    if option is not None and situation.cache_type is not CacheType.AUTO:
+        reason = "keys and values as they were asked for"
+        yield PlannedFlag(CACHE_TYPE, situation.cache_type.value, reason, _places(option))
 
 
 def _guard(stack: Stack, options: DeclaredOptions, checkpoint: ServedCheckpoint) -> Iterator[PlannedFlag]:
