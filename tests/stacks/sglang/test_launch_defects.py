@@ -5,11 +5,9 @@ from __future__ import annotations
 import pytest
 
 from draftproof.stacks.defect import Defect, DefectLink
-from draftproof.stacks.sglang.launch_defects import DEFECTS, launch_defects
+from draftproof.stacks.sglang.launch_defects import DEFECTS
 from draftproof.stacks.sglang.options import SERVER_ARGS
-from draftproof.stacks.situation import Situation
-from tests.support.served_checkpoints import served_release
-from tests.support.sglang_launch import HEADLINE, VERSIONS, changed, situation, tree_of
+from tests.support.sglang_launch import HEADLINE, START, TRIPLE, VERSIONS, changed, judged, situation, tree_of
 
 MAMBA = "sglang/srt/arg_groups/mamba_hook.py"
 OVERRIDES = "sglang/srt/arg_groups/overrides.py"
@@ -92,13 +90,19 @@ def test_a_source_that_is_not_recognised_stays_open(identifier: str) -> None:
     assert not of(identifier).query(tree).understood
 
 
-def test_only_what_concerns_the_checkpoint_applies() -> None:
-    found = launch_defects(tree_of("0.5.12"), served_release(HEADLINE), situation("b200"))
-    applies = {finding.defect.identifier for finding in found if finding.applies}
-    assert "sglang-nextn-is-not-eagle" not in applies
-    assert {"sglang-draft-unquant-ignored", "sglang-attention-before-branches"} <= applies
-    several = launch_defects(tree_of("0.5.12"), served_release("XiaomiMiMo_MiMo-V2.6-Flash-RL"), Situation())
-    assert "sglang-nextn-is-not-eagle" in {entry.defect.identifier for entry in several if entry.applies}
+def test_only_what_concerns_checkpoint_and_command_applies() -> None:
+    def applying(text: str, release: str = HEADLINE) -> set[str]:
+        judgement = judged("0.5.12", text, situation("b200"), release)
+        return {finding.defect.identifier for finding in judgement.defects if finding.applies}
+
+    explicit = f"{START} --tp 8 --speculative-algorithm NEXTN {TRIPLE}"
+    assert applying(f"{explicit} --max-running-requests 64") == set()
+    assert applying(explicit) == {"sglang-admission-cut"}
+    assert applying(f"{START} --speculative-algorithm NEXTN --max-running-requests 8") == {
+        "sglang-attention-before-branches"
+    }
+    assert "sglang-draft-unquant-ignored" in applying(f"{explicit} --speculative-draft-model-quant unquant")
+    assert "sglang-nextn-is-not-eagle" in applying(explicit, "XiaomiMiMo_MiMo-V2.6-Flash-RL")
 
 
 def test_the_table_is_complete() -> None:

@@ -19,7 +19,7 @@ from draftproof.stacks.sglang.honesty_findings import honesty_findings, variable
 from draftproof.stacks.sglang.in_force import exported
 from draftproof.stacks.sglang.kernel_findings import kernel_findings
 from draftproof.stacks.sglang.launch_context import LaunchContext, launch_context
-from draftproof.stacks.sglang.launch_defects import launch_defects
+from draftproof.stacks.sglang.launch_defects import concerned, launch_defects
 from draftproof.stacks.sglang.model_findings import declared, model_findings
 from draftproof.stacks.sglang.options import read_arguments
 from draftproof.stacks.sglang.resolution import Resolver
@@ -47,6 +47,7 @@ class _Judged:
     ranks: int = 1
     ranks_option: str = ""
     ranks_places: tuple[Place, ...] = ()
+    concerned: tuple[str, ...] = ()
 
 
 def judge(
@@ -80,7 +81,9 @@ def _judgement(
     subject = f"{judged.ranks_option} {judged.ranks}"
     divisions = division_findings(checkpoint, judged.ranks, subject, judged.ranks_option, judged.ranks_places)
     return LaunchJudgement(
-        (*judged.findings, *divisions), judged.resolved, launch_defects(tree, checkpoint, situation)
+        (*judged.findings, *divisions),
+        judged.resolved,
+        launch_defects(tree, checkpoint, situation, judged.concerned),
     )
 
 
@@ -104,7 +107,14 @@ def _judged(
     resolver = Resolver(tree, reading.value, checkpoint, shared)
     context = launch_context(tree, reading.value, checkpoint, situation, command, resolver)
     option, places = declared(context, "tp_size")
-    return _Judged(tuple(_findings(context)), resolved_launch(context), context.ranks, option, places)
+    return _Judged(
+        tuple(_findings(context)),
+        resolved_launch(context),
+        context.ranks,
+        option,
+        places,
+        concerned(context.values),
+    )
 
 
 def resolved_launch(context: LaunchContext) -> ResolvedLaunch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from draftproof.stacks.defect import Defect, DefectFinding, DefectLink, Harm
@@ -9,9 +10,13 @@ from draftproof.stacks.fact_store import remember
 from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang import launch_defect_queries as asks
+from draftproof.stacks.sglang.given_values import GivenValues
+from draftproof.stacks.sglang.speculation_findings import TRIPLE
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 
+_TRACK_INTERVAL = 256
+"""Of SGLang where nothing is given."""
 _ALL = ("0.5.9", "0.5.12", "0.5.23")
 
 
@@ -152,6 +157,40 @@ DEFECTS: tuple[Defect, ...] = (
 )
 
 
+def _is_partial(values: GivenValues) -> bool:
+    given = [field for field in TRIPLE if values.given(field)]
+    return 0 < len(given) < len(TRIPLE)
+
+
+def _exceeds_interval(values: GivenValues) -> bool:
+    tokens, interval = values.number("speculative_num_draft_tokens"), values.number("mamba_track_interval")
+    return tokens is not None and tokens > (interval or _TRACK_INTERVAL)
+
+
+_CONCERNED: Mapping[str, Callable[[GivenValues], bool]] = {
+    "sglang-nextn-is-not-eagle": lambda values: (
+        (values.text("speculative_algorithm") or "").upper() == "NEXTN"
+    ),
+    "sglang-partial-triple": _is_partial,
+    "sglang-track-interval-bare-assert": _exceeds_interval,
+    "sglang-overlap-lost-in-silence": lambda values: (
+        values.text("linear_attn_backend") not in (None, "triton")
+    ),
+    "sglang-draft-unquant-ignored": lambda values: (
+        values.text("speculative_draft_model_quantization") == "unquant"
+    ),
+    "sglang-admission-cut": lambda values: not values.given("max_running_requests"),
+    "sglang-adaptive-budget": lambda values: values.values.get("speculative_adaptive") is True,
+    "sglang-attention-before-branches": lambda values: not values.given("speculative_eagle_topk"),
+}
+"""Which commands a defect concerns."""
+
+
+def concerned(values: GivenValues) -> tuple[str, ...]:
+    """The defects that a command can run into, by name."""
+    return tuple(name for name, concerns in _CONCERNED.items() if concerns(values))
+
+
 @dataclass(frozen=True)
 class _Present:
     """What the queries saw, in the order of the table."""
@@ -160,13 +199,20 @@ class _Present:
 
 
 def launch_defects(
-    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation
+    tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation, names: Collection[str]
 ) -> tuple[DefectFinding, ...]:
-    """Each known defect of launching: whether this source has it, and whether it matters here."""
+    """Each known defect of launching: whether this source has it, and whether it matters here.
+
+    Args:
+        tree: the source.
+        checkpoint: the model.
+        situation: the deployment.
+        names: the defects that the command can run into: `concerned`.
+    """
     present = remember(
         tree, "sglang-launch-defects", lambda view: _Present(tuple(d.query(view) for d in DEFECTS)), _Present
     )
     return tuple(
-        DefectFinding(defect, reading, defect.applies(checkpoint, situation))
+        DefectFinding(defect, reading, defect.identifier in names and defect.applies(checkpoint, situation))
         for defect, reading in zip(DEFECTS, present.readings, strict=True)
     )
