@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from draftproof.errors import SourceError
 from draftproof.stacks.classes import ClassSource, Function, find_class, find_method
+from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import Option, ValueKind
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
@@ -46,7 +47,11 @@ class _Reader:
 
 
 def read_options(tree: SourceTree) -> Reading[DeclaredOptions]:
-    """Every option of `vllm serve` in this version."""
+    """Every option of `vllm serve` in this version; kept as long as its source is the same."""
+    return remember(tree, "vllm-options", _read_options, Reading[DeclaredOptions])
+
+
+def _read_options(tree: SourceTree) -> Reading[DeclaredOptions]:
     wanted = f"{MAKER} as {SERVE} imports it, and add_cli_args of {', '.join(ENGINE_CLASSES)} in {ARGUMENTS}"
     try:
         how = read_derivation(tree)
