@@ -36,7 +36,8 @@ def claims(
     stack = real_stack("vllm", version)
     changed = replace(stack, tree=edited_tree(stack.tree, edits))
     served = served_release(checkpoint) if isinstance(checkpoint, str) else checkpoint
-    return {item.check: item for item in check_code(served, changed, rules_for(stack.kind)).items}
+    report = check_code(replace(served, from_files=True), changed, rules_for(stack.kind))
+    return {item.check: item for item in report.items}
 
 
 def broken(items: dict[str, EvidenceItem]) -> list[str]:

@@ -157,7 +157,9 @@ def build(
 
 def tensors(stored: Any) -> Any:
     """The checkpoint's tensors: names with shapes and dtypes."""
-    return [(name, Tensor(tuple(shape), KINDS.get(kind, uint8), Storage(name))) for name, shape, kind in stored]
+    return [
+        (name, Tensor(tuple(shape), KINDS.get(kind, uint8), Storage(name))) for name, shape, kind in stored
+    ]
 
 
 def build_and_load(stored: Any, *subject: Any) -> Any:
