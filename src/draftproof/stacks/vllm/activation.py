@@ -78,7 +78,9 @@ def activation(
         length: tokens of context.
     """
     if not checkpoint.architecture:
-        return not_understood("the config names no architecture, which the rewriting for the draft begins with")
+        return not_understood(
+            "the config names no architecture, which the rewriting for the draft begins with"
+        )
     wanted = f"SpeculativeConfig.__post_init__ and _verify_args in {SPECULATIVE}, to be carried out"
     try:
         outcomes = _evaluate(tree, checkpoint, keys, values, ranks, length)

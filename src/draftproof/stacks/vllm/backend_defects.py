@@ -108,7 +108,7 @@ BACKEND_DEFECTS: tuple[Defect, ...] = (
         Harm.WEAKENS,
         "The start-up check of --max-num-seqs counts one state block a sequence, and drafts take K more",
         "none known",
-        ("0.33.0",),
+        ("0.26.0", "0.33.0"),
         f"the check of state blocks in {COMPILATION}",
         _counts_a_block_a_sequence,
         _has_recurrent,
