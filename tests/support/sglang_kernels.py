@@ -1,4 +1,4 @@
-"""Asking a real version of SGLang, or a changed copy, which kernels it chooses: no kept answers, much shared."""
+"""Asking a real version of SGLang, or a changed copy, which kernels it chooses: no kept answers."""
 
 from __future__ import annotations
 

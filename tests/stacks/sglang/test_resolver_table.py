@@ -1,4 +1,4 @@
-"""Attention backend, page size, MoE runner and quantization as SGLang 0.5.23 resolves them, by its own code."""
+"""Attention backend, page size, MoE runner and quantization as SGLang 0.5.23 resolves them itself."""
 
 from __future__ import annotations
 
@@ -57,19 +57,23 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "command", "capability", "attention", "page", "runner", "quantization"), ROWS
-)
+FIELDS = ("attention_backend", "page_size", "moe_runner_backend", "quantization")
+
+
+@pytest.mark.parametrize(("name", "command", "capability", *FIELDS), ROWS)
 def test_what_is_in_force(
-    name: str, command: str, capability: int, attention: str, page: int, runner: str, quantization: str | None
+    name: str,
+    command: str,
+    capability: int,
+    attention_backend: str,
+    page_size: int,
+    moe_runner_backend: str,
+    quantization: str | None,
 ) -> None:
     resolution = resolved("0.5.23", name, capability, **COMMANDS[command])
     assert resolution.is_complete, resolution.lost
-    seen: tuple[Any, ...] = tuple(
-        resolution.value(field)
-        for field in ("attention_backend", "page_size", "moe_runner_backend", "quantization")
-    )
-    assert seen == (attention, page, runner, quantization)
+    seen: tuple[Any, ...] = tuple(resolution.value(field) for field in FIELDS)
+    assert seen == (attention_backend, page_size, moe_runner_backend, quantization)
 
 
 @pytest.mark.parametrize("capability", [90, 100, 120])

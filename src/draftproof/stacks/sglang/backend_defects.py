@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from draftproof.stacks.defect import Defect, DefectLink, Harm
+from draftproof.stacks.evaluation import Unknown
 from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang import backend_defect_queries as asks
@@ -70,7 +71,7 @@ class BackendDefect:
     Attributes:
         defect: the rule.
         look: its query, for selectors that are there already.
-        field: server argument that avoids it when it has another value; empty when none does.
+        field: server argument that avoids it when it has another value.
         values: of that argument, with which it shows.
     """
 
@@ -220,5 +221,6 @@ def shown_defects(
 def _shows(
     entry: BackendDefect, checkpoint: ServedCheckpoint, situation: Situation, values: ValuesInForce
 ) -> bool:
-    is_so = not entry.field or values.values.get(entry.field) in entry.values
+    value = values.values.get(entry.field)
+    is_so = not isinstance(value, Unknown) and value in entry.values
     return is_so and entry.defect.applies(checkpoint, situation)

@@ -161,8 +161,8 @@ def reading_of(selectors: Selectors, answer: Answer, file: str, function: str, f
     if not answer.is_known or not isinstance(answer.value, str):
         return not_known(answer, f"{function} in {file}")
     places = (*choosing_places(selectors.tree, file, function, answer.value), *selectors.values.at(field))
-    asked = selectors.values.values.get(field)
-    how = f"{field} is {asked}" if asked not in (None, "auto") else f"{function} chooses it"
+    asked = selectors.values.text(field) or "auto"
+    how = f"{field} is {asked}" if asked != "auto" else f"{function} chooses it"
     return found(answer.value, how, *places)
 
 

@@ -36,9 +36,10 @@ _LAYOUT = ("enable_flashinfer_trtllm_moe", "use_flashinfer_trtllm")
 """Attributes that say whether weights are laid out as TRT-LLM reads them."""
 _APPLY = ("apply", "apply_weights")
 CREATE = "create_moe_runner"
-_PREFERRED = (TRTLLM, "flashinfer_cutlass", "marlin", "triton")
-"""Runners that are tried when the automatic choice cannot run, the fastest for FP4 units first."""
-_FOR_CONVERTED = ("marlin", "triton")
+_PREFERRED = (TRTLLM, "flashinfer_cutlass", "marlin")
+"""Runners for NVFP4 that are tried when the automatic choice cannot run, those for FP4 units first."""
+_CONVERTING = ("marlin",)
+_NOT_CONVERTING = (TRTLLM, "flashinfer_cutlass", "triton")
 
 
 def expert_choice(selectors: Selectors, group: ModuleGroup) -> KernelChoice:
@@ -217,8 +218,12 @@ def _layout_place(selectors: Selectors, method: MethodClass) -> Place | None:
 def _remedy(selectors: Selectors, group: ModuleGroup) -> str:
     """The first runner that the same rules admit when it is asked for by name."""
     fields = (FIELD, DRAFT_FIELD) if group.is_draft else (FIELD,)
-    native = selectors.gpu.has_native_fp4 or group.precision not in NVFP4
-    for runner in _PREFERRED if native else _FOR_CONVERTED:
+    runners: tuple[str, ...] = _PREFERRED
+    if group.precision not in NVFP4:
+        runners = _NOT_CONVERTING
+    elif not selectors.gpu.has_native_fp4:
+        runners = _CONVERTING
+    for runner in runners:
         values = {**selectors.values.values, **dict.fromkeys(fields, runner)}
         other = selectors.asking(replace(selectors.values, values=values))
         backend, valid = _chosen(other, group)

@@ -155,6 +155,8 @@ class Selectors:
         bag = Given("published", {**self._arguments, **groups}, missing=Missing.UNKNOWN)
         context = "sglang.srt.runtime_context"
         substitutes |= {f"{context}.get_{name}": answers(bag) for name in _BAGS}
+        parallel = Given("parallel", {"dcp_enabled": False}, missing=Missing.UNKNOWN)
+        substitutes[f"{context}.get_parallel"] = answers(parallel)
         flags = Given("moe_flags", {}, missing=Missing.NONE)
         substitutes[f"{context}.get_flags"] = answers(Given("flags", {"moe": flags}, missing=Missing.UNKNOWN))
         substitutes["sglang.srt.server_args.get_global_server_args"] = answers(leaf)
