@@ -54,7 +54,8 @@ def test_the_users_own_command_is_judged_instead_of_the_proposed_one(rules, sgla
     report = verify(capsys, "--stack", sglang(), "--args", "--gone 1 --tp 8", code=1)
     assert report["broken_at"] == "launch"
     command, situation = rules.judged[0], rules.situations[0]
-    assert [flag.name for flag in command.flags] == ["--gone", "--tp"]
+    # Bare options are about the checkpoint that was named beside them.
+    assert [flag.name for flag in command.flags] == ["--model-path", "--gone", "--tp"]
     assert command.stack.value == "sglang"
     assert situation.tensor_parallel == 8
 

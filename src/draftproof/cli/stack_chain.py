@@ -19,7 +19,7 @@ from draftproof.links.code import check_code
 from draftproof.links.launch import JudgedLaunch, judged_launch, launch_report
 from draftproof.links.progress import Progress
 from draftproof.links.served import served_checkpoint
-from draftproof.stacks.command.command import Command
+from draftproof.stacks.command.command import Command, GivenFlag
 from draftproof.stacks.command.parse import options_only
 from draftproof.stacks.known import rules_for
 from draftproof.stacks.rules import StackRules
@@ -57,10 +57,23 @@ class StackAudit:
 def audit_of(
     stack: Stack, checkpoint: Checkpoint, situation: Situation, command: Command | None
 ) -> StackAudit:
-    """A stack with its rules; a command of bare options is taken for one of this stack."""
-    own = None if command is None else options_only(command, stack.kind)
-    served = replace(served_checkpoint(checkpoint), name=_name_in(stack, checkpoint))
+    """A stack with its rules; a command of bare options is taken for one of this stack and checkpoint."""
+    name = _name_in(stack, checkpoint)
+    own = None if command is None else _completed(command, stack.kind, name)
+    served = replace(served_checkpoint(checkpoint), name=name)
     return StackAudit(stack, rules_for(stack.kind), served, situation, own)
+
+
+def _completed(command: Command, kind: StackKind, name: str) -> Command:
+    """Bare options are about the checkpoint that was named beside them; whole commands name their own."""
+    if command.stack is not None:
+        return command
+    whole = options_only(command, kind)
+    if kind is StackKind.SGLANG and not whole.named("--model-path", "--model"):
+        return replace(whole, flags=(GivenFlag("--model-path", (name,), 0), *whole.flags))
+    if kind is StackKind.VLLM and not whole.positionals and not whole.named("--model"):
+        return replace(whole, positionals=(name,))
+    return whole
 
 
 def _name_in(stack: Stack, checkpoint: Checkpoint) -> str:
