@@ -11,6 +11,8 @@ from draftproof.stacks.sglang.model_view import CONFIG, MODEL_CONFIG
 
 RULE = "_config_draft_model"
 FIELD = "num_nextn_predict_layers"
+CONFIGS = "sglang/srt/configs"
+REWRITER = "def configure_draft_model("
 _CLAIM = "The version finds a head of at least one layer."
 
 
@@ -38,7 +40,10 @@ def depth_findings(context: LaunchContext) -> Iterator[LaunchFinding]:
     config = outcome.given[CONFIG]
     depth, place = config.attributes.get(FIELD), config.place_of(FIELD)
     whose = "set by a rule of the version" if place is not None else "as config.json says"
-    if not isinstance(depth, int):
+    names = config.attributes.get("architectures")
+    if names == [context.checkpoint.architecture]:
+        ruling, observed = _unchanged(context)
+    elif not isinstance(depth, int):
         ruling, observed = (
             Ruling.WARNS,
             f"neither {RULE} nor config.json gives {FIELD}; the class has its own",
@@ -56,3 +61,12 @@ def depth_findings(context: LaunchContext) -> Iterator[LaunchFinding]:
         observed=observed,
         places=(place,) if place is not None else (),
     )
+
+
+def _unchanged(context: LaunchContext) -> tuple[Ruling, str]:
+    """The draft keeps the target's architecture; a config class of its own may still change it."""
+    name, kind = context.checkpoint.architecture, context.checkpoint.model_type
+    own = set(context.tree.containing(CONFIGS, REWRITER)) & set(context.tree.containing(CONFIGS, f'"{kind}"'))
+    if own and kind:
+        return Ruling.UNKNOWN, f"{sorted(own)[0]} may rewrite the draft's config, which was not followed"
+    return Ruling.BREAKS, f"{RULE} leaves {name} as it is: the whole target would be loaded as its own draft"
