@@ -149,3 +149,13 @@ def test_without_prefix_caching_one_state_and_k_more() -> None:
     layout = kernels("0.33.0", HEADLINE, situation(SM90, 8), text).state_layout.value
     assert layout is not None
     assert (layout.committed_copies, layout.draft_copies) == (1, 2)
+
+
+def test_a_variable_that_the_command_sets_decides() -> None:
+    text = (
+        "VLLM_GDN_DECODE_KERNEL=triton vllm serve nvidia/Qwen3.5-397B-A17B-NVFP4 -tp 8 "
+        """--speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'"""
+    )
+    choice = kernel(kernels("0.33.0", HEADLINE, situation(SM90, 8), text), "verify")
+    assert choice.backend.value == "Triton fused_recurrent_gated_delta_rule"
+    assert "asked for" in choice.backend.sentence

@@ -225,3 +225,11 @@ def test_a_refused_configuration_leaves_speculation_off() -> None:
     assert algorithm.understood
     assert not algorithm.is_found
     assert "is refused" in algorithm.sentence
+
+
+def test_fewer_gpus_than_were_named_are_noted() -> None:
+    on_four = judged("0.33.0", f"{START} -tp 4 {asked()}", where=situation("h200", 8))
+    spread = judged("0.33.0", f"{START} -tp 4 -dp 2 {asked()}", where=situation("h200", 8))
+
+    assert findings(on_four, "ranks-agree")[0].ruling is Ruling.WARNS
+    assert not findings(spread, "ranks-agree")

@@ -10,6 +10,7 @@ from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
 from draftproof.stacks.vllm.attention_kernels import SequenceQuestion
+from draftproof.stacks.vllm.environment_variables import PREFIX
 from draftproof.stacks.vllm.kernel_machine import Machine, kernel_evaluator
 from draftproof.stacks.vllm.matrix_kernels import MatrixQuestion
 from draftproof.stacks.vllm.packages import package
@@ -35,6 +36,7 @@ def machine_for(stack: Stack, situation: Situation, given: Mapping[str, str]) ->
         has_flashinfer=library is not False,
         has_humming=package(stack, HUMMING).counts_as_present is True,
         has_deep_gemm=vendored or package(stack, DEEP_GEMM).counts_as_present is True,
+        environment={name: value for name, value in given.items() if name.startswith(PREFIX)},
         options=options,
     )
 

@@ -19,7 +19,7 @@ from draftproof.stacks.stack import Stack, StackKind
 from draftproof.stacks.vllm.activation import Activation, activation
 from draftproof.stacks.vllm.backend_findings import backend_findings
 from draftproof.stacks.vllm.declared_options import DeclaredOptions
-from draftproof.stacks.vllm.environment_variables import environment_findings
+from draftproof.stacks.vllm.environment_variables import PREFIX, environment_findings
 from draftproof.stacks.vllm.flag_findings import bound_to, flag_findings
 from draftproof.stacks.vllm.kernel_subject import ranks_in
 from draftproof.stacks.vllm.launch_defects import launch_defects
@@ -202,6 +202,9 @@ def _other_stack(command: Command, stack: Stack) -> Iterator[LaunchFinding]:
 def _in_force(
     bound: BoundCommand, options: DeclaredOptions, request: SpeculativeRequest
 ) -> Iterator[tuple[str, str, str]]:
+    for variable in bound.command.environment:
+        if variable.name.startswith(PREFIX):
+            yield variable.name, variable.value, "given in the environment"
     for name in _IN_FORCE:
         flag = bound.given(name)
         declared = options.get(name)

@@ -10,6 +10,7 @@ from draftproof.stacks.place import Place
 from draftproof.stacks.situation import Situation
 
 TENSOR_PARALLEL = "--tensor-parallel-size"
+_OTHER_SPREADS = ("--data-parallel-size", "--pipeline-parallel-size")
 
 
 def ranks_of(bound: BoundCommand) -> int:
@@ -24,7 +25,8 @@ def parallel_findings(bound: BoundCommand, situation: Situation) -> Iterator[Lau
     ranks = ranks_of(bound)
     subject = str(given.flag) if given is not None else f"no {TENSOR_PARALLEL}"
     places: tuple[Place, ...] = (given.option.place,) if given is not None and given.option else ()
-    if situation.gpu is not None and ranks != situation.tensor_parallel and "-dp" not in str(bound.command):
+    is_spread = any(bound.given(name) is not None for name in _OTHER_SPREADS)
+    if situation.gpu is not None and ranks != situation.tensor_parallel and not is_spread:
         yield LaunchFinding(
             "ranks-agree",
             subject,
