@@ -34,8 +34,8 @@ REPAIRS: Mapping[str, tuple[str, Mapping[str, Edit]]] = {
         {
             MODELOPT: replaced(
                 "        self.enable_flashinfer_trtllm_moe = (\n            get_moe_runner_backend()",
-                "        self.enable_flashinfer_trtllm_moe = (\n            get_moe_runner_backend().is_auto() "
-                "or get_moe_runner_backend()",
+                "        self.enable_flashinfer_trtllm_moe = (\n"
+                "            get_moe_runner_backend().is_auto() or get_moe_runner_backend()",
             )
         },
     ),

@@ -95,7 +95,6 @@ def _packed(selectors: Selectors, precision: Precision) -> _Found:
         if fallback is not None:
             sentence = f"{WEIGHT_ONLY_DENSE.name} in its place"
             return found("marlin", sentence, fallback), found(True, refusal.sentence, *refusal.places), ""
-    refusal = refusal or _layout_refusal(selectors, precision)
     if refusal is not None:
         return reading, refusal, ""
     if reading.value is None:
@@ -187,29 +186,6 @@ def least_capability(selectors: Selectors, method: MethodClass) -> Reading[bool]
     return found(
         False, f"{method.config_name} asks for SM{least} at least, and this is {architecture}", place
     )
-
-
-def _layout_refusal(selectors: Selectors, precision: Precision) -> Reading[bool] | None:
-    """The refusal when weights are laid out for a kernel; None when there is none."""
-    if precision is not Precision.NVFP4_MODELOPT:
-        return None
-    method = DENSE_METHODS[precision]
-    layer = Given("layer", {}, missing=Missing.UNKNOWN)
-    config = Given(
-        "quant_config", {"group_size": 16, "is_checkpoint_nvfp4_serialized": True}, missing=Missing.UNKNOWN
-    )
-    subject = Given(
-        "method",
-        {"quant_config": config, "quant_mode": "w4a4"},
-        method.file,
-        method.name,
-    )
-    answer = selectors.ask(
-        "packed_layout", selectors.arguments, Named(method.file, method.name), subject, layer
-    )
-    if answer.raised is not None and answer.raised.type_name == "ValueError":
-        return found(False, answer.raised.message, answer.raised.place)
-    return None
 
 
 def _reached(selectors: Selectors, backend: str) -> Reading[bool]:

@@ -141,6 +141,8 @@ class Selectors:
             return self.packages.can_import(text.removeprefix("import "))
         if text.endswith(" is None") and text.startswith(("flashinfer.", "deep_gemm.")):
             return False
+        if text.startswith("isinstance(model_config.hf_"):
+            return False
         if text.startswith("callable(") and "deep_gemm" in text:
             return True
         return None
@@ -196,8 +198,9 @@ def combined(outcomes: Sequence[Outcome]) -> Answer:
     if differs:
         conditions = [c for c in outcomes[-1].conditions if not c.text.startswith("import ")]
         words = " and ".join(map(str, conditions[-2:])) or "values that are not known"
+        subject = "it" if len(returned) == len(outcomes) else "whether it refuses"
         place = conditions[-1].place if conditions else None
-        return Answer(None, lost=f"it depends on {words}", place=place, imports=imports)
+        return Answer(None, lost=f"{subject} depends on {words}", place=place, imports=imports)
     if _has_unknown(first.returned):
         return Answer(None, lost=f"its result is not known: {first.returned!r}", imports=imports)
     return Answer(first.returned, imports=imports)

@@ -152,11 +152,3 @@ def _kernel_names(kernels: Any) -> tuple[Any, Any, Any, Any]:
 def state_slots(configurator: Any) -> Any:
     """Slots of the state pool that one request takes."""
     return configurator._calculate_mamba_ratio()
-
-
-def packed_layout(arguments: Any, method_class: Any, method: Any, layer: Any) -> None:
-    """Lays out the weights of a dense layer in NVFP4 for the kernel that is chosen."""
-    from sglang.srt.layers.quantization import fp4_utils
-
-    fp4_utils.initialize_fp4_gemm_config(*arguments)
-    method_class.process_weights_after_loading(method, layer)
