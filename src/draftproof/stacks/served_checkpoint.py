@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from draftproof.architecture.spec import ModelSpec
+from draftproof.hardware.weights import WeightTable
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,13 @@ class ServedCheckpoint:
     trunk: Mapping[str, StoredTensor]
     from_files: bool = True
     unindexed: tuple[str, ...] = ()
+
+    @cached_property
+    def weights(self) -> WeightTable | None:
+        """What the tensors weigh, as `weigh_served` says it; once, since trunks have up to 371,444 of them."""
+        from draftproof.stacks.served_weights import weigh_served
+
+        return weigh_served(self)
 
     @property
     def architecture(self) -> str:

@@ -12,6 +12,11 @@ from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
 
 
 def served_weights(checkpoint: ServedCheckpoint) -> WeightTable | None:
+    """What a checkpoint's tensors weigh, as `weigh_served` finds it the first time that it is asked for."""
+    return checkpoint.weights
+
+
+def weigh_served(checkpoint: ServedCheckpoint) -> WeightTable | None:
     """Weighs the tensors of the files, or, without files, what the architecture asks for as declared.
 
     Returns:
