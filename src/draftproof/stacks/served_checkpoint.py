@@ -53,7 +53,7 @@ class ServedCheckpoint:
 
     @cached_property
     def weights(self) -> WeightTable | None:
-        """What the tensors weigh, as `weigh_served` says it; once, since trunks have up to 371,444 of them."""
+        """What the tensors weigh, as `weigh_served` says; once, since trunks have up to 371,444 of them."""
         from draftproof.stacks.served_weights import weigh_served
 
         return weigh_served(self)
