@@ -173,7 +173,7 @@ def _created(question: AttentionQuestion, name: str) -> Reading[bool]:
     answer = combined(evaluator.call(REGISTRY, function.name, runner))
     if answer.raised is not None:
         return found(False, answer.raised.message or str(answer.raised), answer.raised.place)
-    if answer.lost and not answer.lost.startswith(("its result", "it depends")):
+    if answer.lost and not answer.lost.startswith(("its result", "it depends", "whether it refuses")):
         return not_understood(
             f"carried out {function.name}: {answer.lost}", *((answer.place,) if answer.place else ())
         )

@@ -147,8 +147,3 @@ def _kernel_names(kernels: Any) -> tuple[Any, Any, Any, Any]:
         type(kernels.verify_kernel).__name__,
         type(getattr(kernels, "tree_verify_kernel", kernels.verify_kernel)).__name__,
     )
-
-
-def state_slots(configurator: Any) -> Any:
-    """Slots of the state pool that one request takes."""
-    return configurator._calculate_mamba_ratio()
