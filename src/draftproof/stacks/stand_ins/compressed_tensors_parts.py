@@ -6,14 +6,14 @@ from enum import Enum
 from typing import Any
 
 
-class QuantizationType(str, Enum):
+class QuantizationType(str, Enum):  # noqa: UP042 - as in the package
     """What the elements are."""
 
     INT = "int"
     FLOAT = "float"
 
 
-class QuantizationStrategy(str, Enum):
+class QuantizationStrategy(str, Enum):  # noqa: UP042 - as in the package
     """What one scale is for."""
 
     TENSOR = "tensor"
@@ -25,7 +25,7 @@ class QuantizationStrategy(str, Enum):
     ATTN_HEAD = "attn_head"
 
 
-class ActivationOrdering(str, Enum):
+class ActivationOrdering(str, Enum):  # noqa: UP042 - as in the package
     """In which order groups are made."""
 
     GROUP = "group"
