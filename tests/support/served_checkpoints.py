@@ -52,7 +52,7 @@ _OTHER_HEADS: Mapping[str, Callable[[Config], Head]] = {
     "zai-org_GLM-4.5-Air": glm_air_head,
     "zai-org_GLM-5.1": glm_sparse_head,
 }
-"""The heads of the others (DeepSeek-V4, Flash-Next, MiniMax, MiMo-V2) are not known in full, and left empty."""
+"""The other heads (DeepSeek-V4, Flash-Next, MiniMax, MiMo-V2) are not known in full, and left empty."""
 
 
 @dataclass(frozen=True)
