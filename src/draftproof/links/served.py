@@ -20,6 +20,7 @@ from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.config import ConfigFiles
 from draftproof.checkpoint.finding import FindingKind
 from draftproof.checkpoint.header import TensorEntry
+from draftproof.checkpoint.location import HubLocation
 from draftproof.checkpoint.precision import Precision
 from draftproof.checkpoint.quantization import read_declarations
 from draftproof.checkpoint.selection import looks_like_mtp
@@ -54,6 +55,7 @@ def served_checkpoint(checkpoint: Checkpoint) -> ServedCheckpoint:
     """
     files = checkpoint.config
     entries = checkpoint.inventory.tensors
+    location = checkpoint.location
     spec = _spec(files)
     if checkpoint.inventory.files:
         names = head_names(files, entries)
@@ -62,7 +64,7 @@ def served_checkpoint(checkpoint: Checkpoint) -> ServedCheckpoint:
     else:
         head, trunk = promised_tensors(spec, declared_storage(files), _ONE_BY_ONE)
     return ServedCheckpoint(
-        name=checkpoint.location.argument,
+        name=location.argument,
         config=files.config.content or {},
         hf_quant_config=files.hf_quant_config.content,
         spec=spec,
@@ -70,6 +72,7 @@ def served_checkpoint(checkpoint: Checkpoint) -> ServedCheckpoint:
         trunk=trunk,
         from_files=bool(checkpoint.inventory.files),
         unindexed=_unindexed(checkpoint),
+        revision=location.revision or "" if isinstance(location, HubLocation) else "",
     )
 
 

@@ -13,9 +13,9 @@ def question_name(asked: str, checkpoint: ServedCheckpoint, *details: object) ->
 
     Args:
         asked: what is asked: "sglang-launch".
-        checkpoint: its name and config files count.
+        checkpoint: its name, revision and config files count.
         details: frozen data whose `repr` says everything.
     """
-    configs = [checkpoint.name, checkpoint.config, checkpoint.hf_quant_config]
+    configs = [checkpoint.name, checkpoint.revision, checkpoint.config, checkpoint.hf_quant_config]
     content = json.dumps(configs, sort_keys=True, default=repr) + "".join(map(repr, details))
     return f"{asked}-{hashlib.sha256(content.encode('utf-8', 'replace')).hexdigest()[:24]}"

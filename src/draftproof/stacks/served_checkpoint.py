@@ -40,6 +40,7 @@ class ServedCheckpoint:
         from_files: True when the tensors were read from headers; False when there are no weight files and
             they are what the architecture asks for, or what a fact table lists.
         unindexed: names of weight files that the index does not list.
+        revision: branch, tag or commit of a repository, when the user named one; empty otherwise.
     """
 
     name: str
@@ -50,6 +51,7 @@ class ServedCheckpoint:
     trunk: Mapping[str, StoredTensor]
     from_files: bool = True
     unindexed: tuple[str, ...] = ()
+    revision: str = ""
 
     @cached_property
     def weights(self) -> WeightTable | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -74,3 +75,13 @@ def test_with_flashinfer_nothing_is_asked_for() -> None:
 
     assert "--gdn-prefill-backend" not in {flag.name for flag in plan.flags}
     assert not plan.environment
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_revision_is_served_for_target_and_head(version: str) -> None:
+    pinned = replace(served_release(HEADLINE), revision="9d0c1ab")
+    plan = RULES.plan(real_stack("vllm", version), pinned, situation("h200", 4))
+    values = {flag.name: flag.value for flag in plan.flags}
+
+    assert values["--revision"] == "9d0c1ab"
+    assert json.loads(values["--speculative-config"] or "")["revision"] == "9d0c1ab"

@@ -115,6 +115,12 @@ def _planned(
 
 def _basics(planner: _Planner, draft: _Draft) -> _Draft:
     draft = draft.with_value("model_path", planner.checkpoint.name, "the checkpoint that was looked at")
+    revision = planner.checkpoint.revision
+    if revision:
+        draft = draft.with_value("revision", revision, "the revision that was looked at")
+        if planner.has("speculative_draft_model_revision"):
+            reason = "the head comes from the same revision; it is not taken over from the target's"
+            draft = draft.with_value("speculative_draft_model_revision", revision, reason)
     if planner.situation.tensor_parallel > 1:
         ranks = planner.situation.tensor_parallel
         draft = draft.with_value("tp_size", ranks, f"each layer is split over {ranks} GPUs")

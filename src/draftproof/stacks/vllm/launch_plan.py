@@ -30,6 +30,7 @@ FLASHINFER = "flashinfer-python"
 HUMMING = "humming-kernels"
 GDN_PREFILL = "--gdn-prefill-backend"
 MAX_LENGTH = "--max-model-len"
+REVISION = "--revision"
 CACHE_TYPE = "--kv-cache-dtype"
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 _KERNELS_OF = {
@@ -50,8 +51,9 @@ def _planned(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -
     options = read_options(stack.tree).value or DeclaredOptions(())
     flags = (
         PlannedFlag(checkpoint.name, None, "the checkpoint that was looked at"),
+        *_revision(options, checkpoint),
         *_parallel(options, situation),
-        *_speculation(stack, options, situation),
+        *_speculation(stack, options, checkpoint, situation),
         *_length(options, situation),
         *_cache(options, situation),
         *_guard(stack, options, checkpoint),
@@ -77,10 +79,22 @@ def _parallel(options: DeclaredOptions, situation: Situation) -> Iterator[Planne
         yield PlannedFlag(TENSOR_PARALLEL, ranks, reason, _places(option))
 
 
-def _speculation(stack: Stack, options: DeclaredOptions, situation: Situation) -> Iterator[PlannedFlag]:
+def _revision(options: DeclaredOptions, checkpoint: ServedCheckpoint) -> Iterator[PlannedFlag]:
+    if checkpoint.revision:
+        reason = "the revision that was looked at"
+        yield PlannedFlag(REVISION, checkpoint.revision, reason, _places(_option(options, REVISION)))
+
+
+def _speculation(
+    stack: Stack, options: DeclaredOptions, checkpoint: ServedCheckpoint, situation: Situation
+) -> Iterator[PlannedFlag]:
     keys = speculative_keys(stack.tree).value
     field = keys.get("method") if keys is not None else None
-    value = json.dumps({"method": "mtp", "num_speculative_tokens": situation.draft_tokens})
+    wanted: dict[str, str | int] = {"method": "mtp", "num_speculative_tokens": situation.draft_tokens}
+    if checkpoint.revision and keys is not None and keys.get("revision") is not None:
+        # vLLM does not take the target's over: the head would come from the default revision.
+        wanted["revision"] = checkpoint.revision
+    value = json.dumps(wanted)
     places = (*((field.place,) if field is not None else ()), *_places(_option(options, CONFIG)))
     reason = (
         f"the head drafts {situation.draft_tokens} tokens a pass; without it vLLM drops the head's weights "
