@@ -16,16 +16,16 @@ from draftproof.stacks.launch_facts import LaunchJudgement, ResolvedLaunch
 from draftproof.stacks.reading import found
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.served_weights import served_weights
-from draftproof.stacks.sglang import backends as sglang_backends
-from draftproof.stacks.sglang import head_support as sglang_head
-from draftproof.stacks.sglang import judgement as sglang_judgement
-from draftproof.stacks.sglang import plan as sglang_plan
+from draftproof.stacks.sglang.backend import backends as sglang_backends
+from draftproof.stacks.sglang.code import head_support as sglang_head
+from draftproof.stacks.sglang.launch import judgement as sglang_judgement
+from draftproof.stacks.sglang.launch import plan as sglang_plan
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Distribution, Stack, StackKind
-from draftproof.stacks.vllm import backends as vllm_backends
-from draftproof.stacks.vllm import head_support as vllm_head
-from draftproof.stacks.vllm import launch_judge as vllm_judge
-from draftproof.stacks.vllm import launch_plan as vllm_plan
+from draftproof.stacks.vllm.backend import backends as vllm_backends
+from draftproof.stacks.vllm.code import head_support as vllm_head
+from draftproof.stacks.vllm.launch import launch_judge as vllm_judge
+from draftproof.stacks.vllm.launch import launch_plan as vllm_plan
 from tests.support.real_stacks import real_stack
 from tests.support.served_checkpoints import served_release
 

@@ -1,7 +1,7 @@
 """Launch commands that a stack does not take, or that do not do what they say; and the right ones.
 
 This file holds SGLang's wrong commands and the right ones of both stacks; vLLM's wrong ones stand in
-tests/stacks/vllm/test_launch_judge.py.
+tests/stacks/vllm/launch/test_launch_judge.py.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from draftproof.stacks.backend_facts import KernelChoice, Phase
 from draftproof.stacks.launch_facts import ResolvedLaunch
 from draftproof.stacks.reading import Reading, absent
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
-from draftproof.stacks.sglang.backends import kernels_of, layout_of
-from draftproof.stacks.sglang.in_force import ValuesInForce, exported, in_force
-from draftproof.stacks.sglang.kernel_groups import kernel_groups
-from draftproof.stacks.sglang.kernel_packages import Packages
-from draftproof.stacks.sglang.options import read_arguments
-from draftproof.stacks.sglang.resolution import Resolution, Resolver
-from draftproof.stacks.sglang.selector import Selectors
+from draftproof.stacks.sglang.backend.backends import kernels_of, layout_of
+from draftproof.stacks.sglang.backend.kernel_groups import kernel_groups
+from draftproof.stacks.sglang.backend.kernel_packages import Packages
+from draftproof.stacks.sglang.backend.selector import Selectors
+from draftproof.stacks.sglang.launch.in_force import ValuesInForce, exported, in_force
+from draftproof.stacks.sglang.launch.options import read_arguments
+from draftproof.stacks.sglang.launch.resolution import Resolution, Resolver
 from draftproof.stacks.source import SourceTree
 from tests.support.real_stacks import real_stack
 from tests.support.served_checkpoints import served_release

@@ -8,8 +8,8 @@ from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.command.planned import planned_command
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, LaunchPlan, Ruling
 from draftproof.stacks.overlay import OverlaidTree
-from draftproof.stacks.sglang.judgement import judge_afresh
-from draftproof.stacks.sglang.plan import plan_afresh
+from draftproof.stacks.sglang.launch.judgement import judge_afresh
+from draftproof.stacks.sglang.launch.plan import plan_afresh
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 from draftproof.stacks.stack import StackKind

@@ -19,13 +19,13 @@ class SglangRules:
 
     def head_support(self, stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
         """Link 3."""
-        from draftproof.stacks.sglang.head_support import head_support
+        from draftproof.stacks.sglang.code.head_support import head_support
 
         return head_support(stack.tree, checkpoint, situation)
 
     def options(self, stack: Stack) -> Reading[OptionTable]:
         """The options of `sglang.launch_server` in this version."""
-        from draftproof.stacks.sglang.options import read_options
+        from draftproof.stacks.sglang.launch.options import read_options
 
         return read_options(stack.tree)
 
@@ -33,13 +33,13 @@ class SglangRules:
         self, stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, command: Command
     ) -> LaunchJudgement:
         """Link 4."""
-        from draftproof.stacks.sglang.judgement import judge
+        from draftproof.stacks.sglang.launch.judgement import judge
 
         return judge(stack.tree, checkpoint, situation, command)
 
     def plan(self, stack: Stack, checkpoint: ServedCheckpoint, situation: Situation) -> LaunchPlan:
         """The command that switches the head on."""
-        from draftproof.stacks.sglang.plan import plan
+        from draftproof.stacks.sglang.launch.plan import plan
 
         return plan(stack, checkpoint, situation)
 
@@ -51,6 +51,6 @@ class SglangRules:
         judgement: LaunchJudgement,
     ) -> BackendFacts:
         """Link 5."""
-        from draftproof.stacks.sglang.backends import backends
+        from draftproof.stacks.sglang.backend.backends import backends
 
         return backends(stack, checkpoint, situation, judgement)

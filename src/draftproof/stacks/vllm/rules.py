@@ -10,11 +10,11 @@ from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import Stack
-from draftproof.stacks.vllm.backends import backends
-from draftproof.stacks.vllm.head_support import head_support
-from draftproof.stacks.vllm.launch_judge import judge
-from draftproof.stacks.vllm.launch_plan import plan
-from draftproof.stacks.vllm.options import option_table
+from draftproof.stacks.vllm.backend.backends import backends
+from draftproof.stacks.vllm.code.head_support import head_support
+from draftproof.stacks.vllm.launch.launch_judge import judge
+from draftproof.stacks.vllm.launch.launch_plan import plan
+from draftproof.stacks.vllm.launch.options import option_table
 
 
 class VllmRules:
