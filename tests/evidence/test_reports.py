@@ -108,6 +108,15 @@ def test_warnings_appear_in_every_form():
     assert parsed["links"][1]["warnings"][0]["where"] == [{"file": "config.json", "field": "ignore"}]
 
 
+def test_a_note_is_never_shown_with_the_command_of_another_place():
+    elsewhere = examples.Location("loader.py", line=7)
+    notes = (examples.warning("of the claim"), examples.warning("of another place", elsewhere))
+    proven = examples.item(notes=notes, command="cat claim")
+    text = terminal(examples.chain(examples.LinkReport(examples.Link.CONFIG, (proven,), 0.0)))
+    assert "cat claim" in text.partition("of the claim")[2].partition("of another place")[0]
+    assert "cat claim" not in text.partition("of another place")[2]
+
+
 def test_every_form_says_what_it_does_not_prove():
     chain = examples.with_notes()
     assert "values outside the sample" in terminal(chain)

@@ -215,3 +215,17 @@ def test_a_weakening_defect_warns() -> None:
 def test_defects_of_other_links_are_not_claimed_here() -> None:
     other = DefectFinding(defect(link=DefectLink.LAUNCH), PRESENT, True)
     assert set(items(replace(SOUND, defects=(other,)))) == set(items(SOUND))
+
+
+def test_a_note_about_a_defect_shows_its_own_lines() -> None:
+    elsewhere = found(True, "it is in line 40", Place("stack/loader.py", 40))
+    defects = (finding(PRESENT, harm=Harm.WEAKENS), finding(elsewhere, harm=Harm.WEAKENS))
+    first, second = items(replace(SOUND, defects=defects))["known-defects"].warnings
+    assert first.command == "sed -n '12,23p' '/stacks/some tree/stack/models/head.py'"
+    assert second.command == "sed -n '40,51p' '/stacks/some tree/stack/loader.py'"
+
+
+def test_a_note_about_unwritten_parameters_shows_its_own_lines() -> None:
+    quiet = found(Noticing.NOTHING, "nobody looks", Place("stack/loader.py", 7))
+    (note,) = items(replace(SOUND, noticing=quiet))["parameters-written"].warnings
+    assert note.command == "sed -n '7,18p' '/stacks/some tree/stack/loader.py'"

@@ -60,7 +60,7 @@ def line_character(console: Console) -> str:
 
 
 def print_note(console: Console, note: Note, indent: int, command: str = "") -> None:
-    """A note, its places, and a command that shows it: its own or the given one."""
+    """A note, its places, and a command that shows it: its own, or the given one when it has no places."""
     warns = note.severity is Severity.WARN
     label = ("! WARN ", _WARNING_STYLE) if warns else ("i ", QUIET)
     console.print(hanging(Text.assemble(label, Text(note.text, style="" if warns else QUIET)), indent))
@@ -68,7 +68,7 @@ def print_note(console: Console, note: Note, indent: int, command: str = "") -> 
         return
     if note.where:
         console.print(indented(Text(f"at {places_text(note.where)}", style=QUIET), indent + 2))
-    print_command(console, note.command or command, indent + 2)
+    print_command(console, note.command or ("" if note.where else command), indent + 2)
 
 
 def print_command(console: Console, command: str, indent: int) -> None:

@@ -66,11 +66,11 @@ def _others(root: Path, findings: Sequence[DefectFinding]) -> EvidenceItem:
         observed=observed,
         where=locations(places),
         command=show_lines(root, places),
-        notes=tuple(_notes(findings)),
+        notes=tuple(_notes(root, findings)),
     )
 
 
-def _notes(findings: Sequence[DefectFinding]) -> Iterator[Note]:
+def _notes(root: Path, findings: Sequence[DefectFinding]) -> Iterator[Note]:
     for finding in findings:
         if not _matters(finding):
             continue
@@ -78,7 +78,7 @@ def _notes(findings: Sequence[DefectFinding]) -> Iterator[Note]:
         remedy = f"; workaround: {defect.workaround}" if defect.workaround else ""
         if present.understood:
             text = f"{defect.title} ({defect.upstream}): {defect.consequence}{remedy}"
-            yield warning(text, *locations(present.places))
+            yield warning(text, *locations(present.places), command=show_lines(root, present.places))
         else:
             text = f"it is open whether this source has the defect {defect.identifier}: {present.sentence}"
             yield information(text)

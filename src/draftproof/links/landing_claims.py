@@ -45,13 +45,13 @@ def landing_item(root: Path, support: HeadSupport) -> EvidenceItem:
         where=locations(places),
         command=show_lines(root, places),
         reason=observed if verdict is Verdict.UNKNOWN else "",
-        notes=tuple(_left_out(landings)),
+        notes=tuple(_left_out(root, landings)),
     )
 
 
 def written_item(root: Path, support: HeadSupport) -> EvidenceItem:
     """Whether the parameters are written, and what happens when one is not."""
-    reading, notes = support.unwritten, tuple(_noticing_notes(support))
+    reading, notes = support.unwritten, tuple(_noticing_notes(root, support))
     if reading.value is None:
         item = _open(root, "parameters-written", _WRITTEN, "no parameter is left", reading.sentence, ())
         return replace(item, notes=notes)
@@ -124,13 +124,14 @@ def _summary(landings: Sequence[TensorLanding], support: HeadSupport) -> str:
     return f"{text}; the head is built in {head.value}" if head.value is not None else text
 
 
-def _left_out(landings: Sequence[TensorLanding]) -> Iterator[Note]:
+def _left_out(root: Path, landings: Sequence[TensorLanding]) -> Iterator[Note]:
     unused = [landing for landing in landings if landing.fate is Fate.LEFT_OUT]
     if unused:
-        yield warning(_sentences(unused), *locations(_places(unused)))
+        places = _places(unused)
+        yield warning(_sentences(unused), *locations(places), command=show_lines(root, places))
 
 
-def _noticing_notes(support: HeadSupport) -> Iterator[Note]:
+def _noticing_notes(root: Path, support: HeadSupport) -> Iterator[Note]:
     noticing = support.noticing
     places = locations(noticing.places)
     if noticing.value is Noticing.ERROR:
@@ -142,6 +143,7 @@ def _noticing_notes(support: HeadSupport) -> Iterator[Note]:
             f"the stack would not stop for an unwritten parameter ({noticing.sentence}): the server would "
             "run with a head of uninitialised memory and an accept length near 1.0",
             *places,
+            command=show_lines(root, noticing.places),
         )
 
 

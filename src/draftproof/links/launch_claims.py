@@ -42,7 +42,7 @@ def _finding_item(root: Path, findings: Sequence[LaunchFinding]) -> EvidenceItem
         where=locations(places),
         command=show_lines(root, places),
         reason=observed if verdict is Verdict.UNKNOWN else "",
-        notes=tuple(_notes(findings, ruling)),
+        notes=tuple(_notes(root, findings, ruling)),
     )
 
 
@@ -62,16 +62,17 @@ def _joined(sentences: Sequence[str]) -> str:
     return "; ".join(once[:_MOST_SENTENCES]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _notes(findings: Sequence[LaunchFinding], deciding: Ruling) -> Iterator[Note]:
+def _notes(root: Path, findings: Sequence[LaunchFinding], deciding: Ruling) -> Iterator[Note]:
     for finding in findings:
-        sentence = _sentence(finding)
+        sentence, where = _sentence(finding), locations(finding.places)
+        command = show_lines(root, finding.places)
         if finding.ruling is Ruling.WARNS:
             remedy = f"; instead: {finding.remedy}" if finding.remedy else ""
-            yield warning(f"{sentence}{remedy}", *locations(finding.places))
+            yield warning(f"{sentence}{remedy}", *where, command=command)
         elif finding.ruling is Ruling.UNKNOWN and deciding is not Ruling.UNKNOWN:
-            yield warning(f"open: {sentence}", *locations(finding.places))
+            yield warning(f"open: {sentence}", *where, command=command)
         elif finding.remedy:
-            yield information(f"instead: {finding.remedy}", *locations(finding.places))
+            yield information(f"instead: {finding.remedy}", *where, command=command)
 
 
 def resolution_items(root: Path, resolved: ResolvedLaunch) -> Iterator[EvidenceItem]:
@@ -122,5 +123,8 @@ def _unchanged_item(root: Path, resolved: ResolvedLaunch) -> EvidenceItem:
         where=locations(places),
         command=show_lines(root, places),
         reason=lost_text if lost else "",
-        notes=tuple(warning(reading.sentence, *locations(reading.places)) for reading in changes),
+        notes=tuple(
+            warning(reading.sentence, *locations(reading.places), command=show_lines(root, reading.places))
+            for reading in changes
+        ),
     )
