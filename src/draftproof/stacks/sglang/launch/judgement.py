@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from draftproof.stacks.command.command import Command
-from draftproof.stacks.division_findings import division_findings
 from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, ResolvedLaunch, Ruling
+from draftproof.stacks.parallel_findings import division_findings
 from draftproof.stacks.place import Place
 from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
+from draftproof.stacks.parallel_findings import USED_AS_NAMED, RanksGiven, rank_findings
 from draftproof.stacks.place import Place
 from draftproof.stacks.sglang.launch.launch_context import LaunchContext
 from draftproof.stacks.sglang.launch.model_view import MODEL, MODEL_CONFIG, context_length
@@ -13,7 +14,6 @@ _PATH = "The command serves the checkpoint that was looked at."
 _QUANTIZATION = "The quantization of the command fits the checkpoint."
 _CONTEXT = "The context length of the command is one that the model reaches."
 _LOADS = "The weights are loaded from the checkpoint."
-_RANKS = "The command uses the GPUs that were named."
 
 
 def model_findings(context: LaunchContext) -> Iterator[LaunchFinding]:
@@ -144,32 +144,16 @@ def _context_length(context: LaunchContext) -> Iterator[LaunchFinding]:
 
 def _ranks(context: LaunchContext) -> Iterator[LaunchFinding]:
     name, places = declared(context, "tp_size")
-    subject = f"{name} {context.ranks}"
-    situation = context.situation
-    others = ("pp_size", "dp_size")
-    if (
-        situation.gpu is not None
-        and context.ranks != situation.tensor_parallel
-        and not any(context.values.given(field) for field in others)
-    ):
-        yield LaunchFinding(
-            check="ranks-agree",
-            subject=subject,
-            ruling=Ruling.WARNS,
-            claim=_RANKS,
-            expected=f"{name} {situation.tensor_parallel}",
-            observed=f"uses {context.ranks} of {situation.tensor_parallel} GPUs; memory and speed are judged "
-            "for another number",
-            remedy=f"{name} {situation.tensor_parallel}",
-            places=places,
-        )
+    is_spread = any(context.values.given(field) for field in ("pp_size", "dp_size"))
+    given = RanksGiven(context.ranks, name, f"{name} {context.ranks}", places, is_spread)
+    yield from rank_findings(given, context.situation)
     visible = context.command.variable("CUDA_VISIBLE_DEVICES")
     if visible is not None and len([part for part in visible.split(",") if part.strip()]) < context.ranks:
         yield LaunchFinding(
             check="ranks-agree",
             subject=f"CUDA_VISIBLE_DEVICES={visible}",
             ruling=Ruling.BREAKS,
-            claim=_RANKS,
+            claim=USED_AS_NAMED,
             expected=f"at least {context.ranks} visible GPUs",
             observed=f"shows fewer GPUs than the {context.ranks} ranks of the command",
             remedy=f"{name} with the number of visible GPUs, or more GPUs",

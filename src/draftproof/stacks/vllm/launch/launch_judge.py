@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from draftproof.stacks.command.binding import BoundCommand
 from draftproof.stacks.command.command import Command
-from draftproof.stacks.division_findings import division_findings
 from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import LaunchFinding, LaunchJudgement, ResolvedLaunch, Ruling
+from draftproof.stacks.parallel_findings import division_findings, rank_findings
 from draftproof.stacks.place import Place
 from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, absent, not_understood
@@ -28,7 +28,7 @@ from draftproof.stacks.vllm.launch.lossy_switches import lossless_finding
 from draftproof.stacks.vllm.launch.model_findings import length_findings, model_findings, weights_findings
 from draftproof.stacks.vllm.launch.option_reading import read_options
 from draftproof.stacks.vllm.launch.options import SpeculativeKeys, speculative_keys
-from draftproof.stacks.vllm.launch.parallel_findings import TENSOR_PARALLEL, parallel_findings, ranks_of
+from draftproof.stacks.vllm.launch.parallel_options import TENSOR_PARALLEL, ranks_given, ranks_of
 from draftproof.stacks.vllm.launch.request_limits import admission_change, limit_findings
 from draftproof.stacks.vllm.launch.special_keys import special_findings
 from draftproof.stacks.vllm.launch.speculation_findings import (
@@ -105,7 +105,7 @@ def _judged(stack: Stack, checkpoint: ServedCheckpoint, situation: Situation, co
         *weights_findings(bound),
         *length_findings(bound, checkpoint, stack.tree),
         *_speculation(stack, checkpoint, bound, speculation),
-        *parallel_findings(bound, situation),
+        *rank_findings(ranks_given(bound), situation),
         *guard_findings(bound, options.value, checkpoint, stack.tree),
     )
     in_force = tuple(_in_force(bound, options.value, request))

@@ -21,7 +21,7 @@ from draftproof.stacks.vllm.launch.loading_guard import VALUE as GUARD_VALUE
 from draftproof.stacks.vllm.launch.loading_guard import guard, is_quantised
 from draftproof.stacks.vllm.launch.option_reading import read_options
 from draftproof.stacks.vllm.launch.options import speculative_keys
-from draftproof.stacks.vllm.launch.parallel_findings import TENSOR_PARALLEL
+from draftproof.stacks.vllm.launch.parallel_options import TENSOR_PARALLEL
 from draftproof.stacks.vllm.launch.special_keys import has_recurrent_layers
 from draftproof.stacks.vllm.launch.speculative_request import CONFIG
 

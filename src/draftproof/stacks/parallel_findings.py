@@ -1,8 +1,9 @@
-"""Whether a checkpoint divides over the ranks of a command, the same for every stack."""
+"""The ranks of a command, the same for every stack: the GPUs that were named, and what divides over them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from draftproof.hardware.parallel import divisions, possible_ranks
 from draftproof.hardware.shape import shape_of
@@ -11,9 +12,49 @@ from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.place import Place
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.served_weights import served_weights
+from draftproof.stacks.situation import Situation
 
 _NOTHING = WeightTable((), "not known", from_files=False)
 _CLAIM = "The checkpoint divides over the ranks of the command."
+USED_AS_NAMED = "The command uses the GPUs that were named."
+
+
+@dataclass(frozen=True)
+class RanksGiven:
+    """What a command says about its ranks.
+
+    Attributes:
+        ranks: tensor parallel size in force.
+        option: the option that sets it.
+        subject: the words of the command that it is about.
+        places: where the option is declared.
+        is_spread_otherwise: data or pipeline parallelism is given, so that GPUs are used in other ways too.
+    """
+
+    ranks: int
+    option: str
+    subject: str
+    places: tuple[Place, ...]
+    is_spread_otherwise: bool
+
+
+def rank_findings(given: RanksGiven, situation: Situation) -> Iterator[LaunchFinding]:
+    """A number of GPUs that is not the one that was named."""
+    named = situation.tensor_parallel
+    if situation.gpu is None or given.ranks == named or given.is_spread_otherwise:
+        return
+    yield LaunchFinding(
+        check="ranks-agree",
+        subject=given.subject,
+        ruling=Ruling.WARNS,
+        claim=USED_AS_NAMED,
+        expected=f"{given.option} {named}",
+        observed=f"{given.ranks} of {named} GPUs, while memory and speed are judged for all of them"
+        if given.ranks < named
+        else f"{given.ranks} GPUs, while memory and speed are judged for {named}",
+        remedy=f"{given.option} {named}",
+        places=given.places,
+    )
 
 
 def division_findings(
