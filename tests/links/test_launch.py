@@ -115,6 +115,14 @@ def test_findings_of_one_check_are_one_claim_which_the_gravest_decides(tmp_path:
     assert made.verdict is Verdict.DISPROVED
 
 
+def test_a_claim_that_may_be_false_is_not_the_one_that_is_proven(tmp_path: Path) -> None:
+    made = report(tmp_path, finding("unwritten-noticed", Ruling.WARNS, "it is off", "--check"))
+    claim = item(made, "unwritten-noticed")
+    assert claim.verdict is Verdict.PROVEN
+    assert claim.claim == "What is said against this breaks nothing: claim of unwritten-noticed."
+    assert [note.text for note in claim.warnings] == ["--x: it is off; instead: --check"]
+
+
 def test_what_is_open_is_said_and_never_proven(tmp_path: Path) -> None:
     made = report(tmp_path, finding("lossless", Ruling.UNKNOWN, "the switch was not found"))
     assert item(made, "lossless").reason == "--x: the switch was not found"

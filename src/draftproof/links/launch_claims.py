@@ -35,7 +35,7 @@ def _finding_item(root: Path, findings: Sequence[LaunchFinding]) -> EvidenceItem
     verdict = _verdict(ruling)
     return EvidenceItem(
         check=first.check,
-        claim=first.claim,
+        claim=_decided_claim(ruling, first.claim),
         verdict=verdict,
         expected=first.expected,
         observed=observed,
@@ -44,6 +44,11 @@ def _finding_item(root: Path, findings: Sequence[LaunchFinding]) -> EvidenceItem
         reason=observed if verdict is Verdict.UNKNOWN else "",
         notes=tuple(_notes(root, findings, ruling)),
     )
+
+
+def _decided_claim(ruling: Ruling, claim: str) -> str:
+    """What is proven when the gravest finding only warns: the claim itself may well be false then."""
+    return f"What is said against this breaks nothing: {claim}" if ruling is Ruling.WARNS else claim
 
 
 def _verdict(ruling: Ruling) -> Verdict:
