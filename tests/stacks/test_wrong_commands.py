@@ -194,6 +194,29 @@ def test_a_variable_that_nobody_reads_warns(version: str) -> None:
     assert (finding.ruling, finding.remedy) == (Ruling.WARNS, "SGLANG_SIMULATE_ACC_LEN")
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("modules", "seen"),
+    [
+        ("qwen3_5_mtp", "keeps the module qwen3_5_mtp, which holds the head's class, from being registered"),
+        ("llama, qwen3_5", "keeps the module qwen3_5, which holds the checkpoint's own class, from being"),
+    ],
+)
+def test_a_disabled_module_takes_the_head_with_it(version: str, modules: str, seen: str) -> None:
+    judgement = judged(version, f"SGLANG_DISABLED_MODEL_ARCHS='{modules}' {typed(version, NEXTN)}")
+    (finding,) = findings(judgement, "models-registered")
+    assert finding.ruling is Ruling.BREAKS
+    assert finding.observed.startswith(seen)
+    assert finding.remedy == "unset SGLANG_DISABLED_MODEL_ARCHS"
+    assert finding.places[0].file.startswith("sglang/srt/models/qwen3_5")
+
+
+def test_other_disabled_modules_are_nothing_to_this_head() -> None:
+    judgement = judged("0.5.23", f"SGLANG_DISABLED_MODEL_ARCHS=llama {typed('0.5.23', NEXTN)}")
+    assert not findings(judgement, "models-registered")
+    assert not ruled(judgement, Ruling.BREAKS, Ruling.UNKNOWN)
+
+
 def test_the_documented_command_stops_where_the_state_cache_is_not_chosen_for_it() -> None:
     judgement = judged("0.5.12", f"{START} {NEXTN}")
     (broken,) = ruled(judgement, Ruling.BREAKS)

@@ -10,7 +10,6 @@ from functools import lru_cache
 from draftproof.stacks.code_facts import HeadSupport, Noticing
 from draftproof.stacks.defect import DefectFinding
 from draftproof.stacks.evaluation.evaluator import Evaluator
-from draftproof.stacks.evaluation.settings import Settings
 from draftproof.stacks.fact_store import remember
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.recorded_reading import RecordedReading
@@ -21,15 +20,12 @@ from draftproof.stacks.sglang.code.head_class import implementation
 from draftproof.stacks.sglang.code.loading_readings import LoadingReadings, not_loaded, read_loading
 from draftproof.stacks.sglang.code.noticing import noticing
 from draftproof.stacks.sglang.code.registry import Registration, registration
-from draftproof.stacks.sglang.code.surroundings import installed, surroundings, with_stand_ins
+from draftproof.stacks.sglang.code.surroundings import SETTINGS, surroundings, with_stand_ins
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 
 _ASSUMED_CAPABILITY = 100
 """Compute capability times ten where the user names no GPU; the names and shapes of a head are the same."""
-_SETTINGS = Settings(
-    paths=8, steps=4_000_000, decide=installed, traced=frozenset({"mark"}), labels_traced=frozenset()
-)
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,7 @@ class _Reader:
 def _reader(tree: SourceTree) -> _Reader:
     """One for all checkpoints that are asked about: what it has read and compiled is kept."""
     recorded = RecordedReading(tree)
-    return _Reader(Evaluator(with_stand_ins(recorded), surroundings(), _SETTINGS), recorded)
+    return _Reader(Evaluator(with_stand_ins(recorded), surroundings(), SETTINGS), recorded)
 
 
 def _identity(checkpoint: ServedCheckpoint) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.resources
 from typing import Any
 
-from draftproof.stacks.evaluation.settings import Named
+from draftproof.stacks.evaluation.settings import Named, Settings
 from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
@@ -215,3 +215,9 @@ def with_stand_ins(tree: SourceTree) -> SourceTree:
         for path in (PARTS, PROCESS, DRIVER, COMPRESSED)
     }
     return OverlaidTree(tree, {**texts, "draftproof_stand_ins/__init__.py": ""})
+
+
+SETTINGS = Settings(
+    paths=8, steps=4_000_000, decide=installed, traced=frozenset({"mark"}), labels_traced=frozenset()
+)
+"""For evaluators of SGLang's source with the stand-ins."""

@@ -10,6 +10,7 @@ from draftproof.errors import SourceError
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
+from draftproof.stacks.sglang.code.serving_modules import serving_modules
 from draftproof.stacks.sglang.launch.launch_context import LaunchContext
 from draftproof.stacks.sglang.launch.model_findings import declared
 from draftproof.stacks.source import SourceTree
@@ -22,6 +23,7 @@ DISABLED_MODELS = "SGLANG_DISABLED_MODEL_ARCHS"
 PREFIXES = ("SGLANG_", "SGL_")
 _LOSSLESS = "Nothing in the command lets through drafts that the target would not have chosen."
 _EXPECTED = "acceptance thresholds of 1, and no simulated acceptance"
+_REGISTERED = "The command keeps no class that serves this checkpoint from being registered."
 _READ = "Every variable of the stack that the command sets is one that this version reads."
 
 
@@ -103,28 +105,16 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def variable_findings(context: LaunchContext, draft_module: str) -> Iterator[LaunchFinding]:
-    """Variables that switch the head off, and variables that the version does not read.
-
-    Args:
-        context: the command.
-        draft_module: name of the file of the head's class, without its ending; empty when not known.
-    """
+def variable_findings(context: LaunchContext) -> Iterator[LaunchFinding]:
+    """Variables that switch the head off, and variables that the version does not read."""
     variables = declared_variables(context.tree)
     names = variables.value or {}
     for entry in context.command.environment:
         if not entry.name.startswith(PREFIXES):
             continue
-        if entry.name == DISABLED_MODELS and draft_module in [
-            part.strip() for part in entry.value.split(",")
-        ]:
-            yield LaunchFinding(
-                "variables-read", f"{entry.name}={entry.value}", Ruling.BREAKS, _READ,
-                "a head that is registered",
-                f"keeps the module {draft_module}, which holds the head's class, from being registered",
-                f"unset {entry.name}", (names[entry.name],) if entry.name in names else (),
-            )  # fmt: skip
-        elif entry.name in names:
+        if entry.name == DISABLED_MODELS and entry.name in names:
+            yield from _disabled_models(context, entry.value, names[entry.name])
+        if entry.name in names:
             yield LaunchFinding(
                 "variables-read", entry.name, Ruling.HOLDS, _READ, "a declared variable", "is declared", "",
                 (names[entry.name],),
@@ -136,3 +126,28 @@ def variable_findings(context: LaunchContext, draft_module: str) -> Iterator[Lau
                 "is not declared, and no file of this version names it",
                 near[0] if near else f"unset {entry.name}", variables.places,
             )  # fmt: skip
+
+
+def _disabled_models(context: LaunchContext, value: str, declared_at: Place) -> Iterator[LaunchFinding]:
+    """Whether a list of modules that stay unregistered holds one that the checkpoint is served with."""
+    listed = [part.strip() for part in value.split(",")]
+    for module in serving_modules(context.tree, context.checkpoint):
+        places = (*module.registered.places, declared_at)
+        if module.name in listed and module.name:
+            ruling = Ruling.BREAKS
+            observed = f"keeps the module {module.name}, which holds {module.holds}, from being registered"
+        elif not module.registered.understood:
+            ruling = Ruling.UNKNOWN
+            observed = f"it is open which module holds {module.holds}: {module.registered.sentence}"
+        else:
+            continue
+        yield LaunchFinding(
+            check="models-registered",
+            subject=f"{DISABLED_MODELS}={value}",
+            ruling=ruling,
+            claim=_REGISTERED,
+            expected="none of the modules that serve this checkpoint",
+            observed=observed,
+            remedy=f"unset {DISABLED_MODELS}",
+            places=places,
+        )

@@ -137,5 +137,5 @@ def _findings(context: LaunchContext) -> Iterator[LaunchFinding]:
     yield from depth_findings(context)
     yield from model_findings(context)
     yield from honesty_findings(context)
-    yield from variable_findings(context, "")
+    yield from variable_findings(context)
     yield from kernel_findings(context)
