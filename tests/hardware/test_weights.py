@@ -74,6 +74,50 @@ def test_precision_is_read_from_the_tensors(checkpoint, precision, found):
     assert bits == pytest.approx(8 if found is Precision.FP8_BLOCK else 4.5, rel=0.15)
 
 
+def nvfp4_expert(number: int, *leaves: str) -> list[TensorEntry]:
+    """Parts of an expert's matrix of 32 columns and 4 rows."""
+    forms = {
+        "weight": ("U8", (4, 16), 64),
+        "weight_scale": ("F8_E4M3", (4, 2), 8),
+        "weight_scale_2": ("F32", (), 4),
+        "plain": ("BF16", (4, 32), 256),
+    }
+    module = f"model.layers.0.mlp.experts.{number}.up_proj"
+    return [
+        TensorEntry(f"{module}.{leaf.replace('plain', 'weight')}", *forms[leaf][:2], "f", 0, forms[leaf][2])
+        for leaf in leaves
+    ]
+
+
+WHOLE = ("weight", "weight_scale", "weight_scale_2")
+
+
+def test_every_expert_counts():
+    (row,) = weigh_tensors([entry for number in range(5) for entry in nvfp4_expert(number, *WHOLE)]).groups
+    assert (row.precision, row.parameters, row.nbytes) == (Precision.NVFP4_MODELOPT, 5 * 4 * 32, 5 * 76)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)], ids=["forwards", "backwards"])
+def test_experts_that_are_stored_otherwise_are_weighed_one_by_one(order):
+    """One lacks its scales, one is plain: neither is taken for its fellow."""
+    parts = (WHOLE, ("weight",), ("plain",))
+    table = weigh_tensors([entry for number in order for entry in nvfp4_expert(number, *parts[number])])
+    assert {(row.precision, row.nbytes) for row in table.groups} == {
+        (Precision.NVFP4_MODELOPT, 76),
+        (Precision.UNKNOWN, 64),
+        (Precision.BF16, 256),
+    }
+
+
+def test_experts_with_as_many_parts_and_other_ones_are_told_apart():
+    """As many scales as weights, and one of the scales belongs to an expert without a weight."""
+    table = weigh_tensors(
+        [*nvfp4_expert(0, *WHOLE), *nvfp4_expert(1, "weight"), *nvfp4_expert(2, *WHOLE[1:])]
+    )
+    assert table.precisions(TRUNK, TensorGroup.ROUTED_EXPERT).count(Precision.NVFP4_MODELOPT) == 1
+    assert next(row for row in table.groups if row.precision is Precision.NVFP4_MODELOPT).nbytes == 76
+
+
 def test_the_founding_checkpoint_weighs_what_its_repository_does():
     """nvidia's first 397B NVFP4: 251 GB, of which the head's BF16 experts are 12.9 GB."""
     table = release_as_declared("nvidia_Qwen3.5-397B-A17B-NVFP4").weights

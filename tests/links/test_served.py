@@ -33,6 +33,17 @@ def test_the_files_tensors_are_split_into_head_and_trunk(tmp_path: Path) -> None
     assert served.spec is not None
 
 
+def test_every_expert_of_the_head_is_there(tmp_path: Path) -> None:
+    """Names are judged by one expert's, and all of its fellows follow."""
+    options = CheckpointOptions(moe=True)
+    written = write_checkpoint(tmp_path / "checkpoint", options)
+    served = served_checkpoint(open_checkpoint(str(written.folder)))
+    experts = [name for name in served.head if ".experts." in name]
+    assert len(experts) == 3 * options.sizes.experts
+    assert list(served.head) == sorted(served.head)
+    assert not any(name.startswith(HEAD_PREFIX) for name in served.trunk)
+
+
 def test_without_weight_files_the_architecture_is_asked(tmp_path: Path) -> None:
     served = only_config(tmp_path / "dense", "Qwen_Qwen3.5-9B")
     assert not served.from_files

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
+from draftproof.checkpoint.alike import AlikeTensors, gather_alike
 from draftproof.checkpoint.file_findings import FileReading, file_findings
 from draftproof.checkpoint.finding import Finding, FindingKind
 from draftproof.checkpoint.header import TensorEntry, read_header
@@ -74,6 +76,11 @@ class Inventory:
     def total_bytes(self) -> int:
         """Size of all tensors that a load reads."""
         return sum(entry.nbytes for entry in self.tensors.values())
+
+    @cached_property
+    def alike(self) -> tuple[AlikeTensors, ...]:
+        """All tensors that a load reads, those that are alike together; gathered once."""
+        return gather_alike(self.tensors.values())
 
 
 def nobody(done: int, total: int) -> None:

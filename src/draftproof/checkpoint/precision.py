@@ -143,13 +143,17 @@ def group_by_module(tensors: Iterable[TensorEntry]) -> dict[str, dict[str, Tenso
     """
     modules: dict[str, dict[str, TensorEntry]] = {}
     for entry in tensors:
-        name = entry.name
-        if name.endswith(FUSED_EXPERT_ENDS):
-            modules.setdefault(name, {})["weight"] = entry
-            continue
-        module, _, leaf = name.rpartition(".")
+        module, leaf = module_and_leaf(entry.name)
         modules.setdefault(module, {})[leaf] = entry
     return modules
+
+
+def module_and_leaf(name: str) -> tuple[str, str]:
+    """A tensor's module, and the last part of its name, as `group_by_module` says."""
+    if name.endswith(FUSED_EXPERT_ENDS):
+        return name, "weight"
+    module, _, leaf = name.rpartition(".")
+    return module, leaf
 
 
 def module_precision(module: str, inventory: Inventory) -> ModulePrecision | None:

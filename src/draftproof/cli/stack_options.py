@@ -12,7 +12,7 @@ from draftproof.errors import EnvironmentProblem, UsageError
 from draftproof.hardware.gpu import Gpu
 from draftproof.hardware.gpu_choice import GpuOptions, choose_gpu
 from draftproof.hardware.probe import probe_gpus
-from draftproof.links.served import served_checkpoint
+from draftproof.links.served import known_spec
 from draftproof.stacks.command.command import Command
 from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.request import StackRequest, parse_requests
@@ -173,7 +173,7 @@ class DeploymentRequest:
 
     def situation_of(self, checkpoint: Checkpoint) -> Situation:
         """The situation for a checkpoint: a context that nobody asked for stays within its positions."""
-        spec = served_checkpoint(checkpoint).spec
+        spec = known_spec(checkpoint.config)
         if self.asked_context is not None or spec is None or spec.max_position < 1:
             return self.situation
         return replace(self.situation, context=min(self.situation.context, spec.max_position))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,10 +20,11 @@ from draftproof.architecture.tensor_plan import (
     TensorGroup,
     plan_tensors,
 )
+from draftproof.checkpoint.alike import AlikeTensors, gather_alike
 from draftproof.checkpoint.config import ConfigFiles
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.checkpoint.paused_collection import paused_collection
-from draftproof.checkpoint.precision import WEIGHT_LEAVES, Leaves, Precision, decide, group_by_module
+from draftproof.checkpoint.precision import WEIGHT_LEAVES, Leaves, Precision, decide, module_and_leaf
 from draftproof.checkpoint.quantization import read_declarations
 from draftproof.errors import ConfigError
 
@@ -121,24 +122,33 @@ class WeightTable:
 _Key = tuple[ModelPart, TensorGroup, Sharding, Precision]
 
 
-@paused_collection()
 def weigh_tensors(entries: Iterable[TensorEntry]) -> WeightTable:
-    """Weighs the tensors of headers; a second for 400,000 of them.
+    """Weighs the tensors of headers, as `weigh_alike` does."""
+    return weigh_alike(gather_alike(entries))
+
+
+@paused_collection()
+def weigh_alike(kinds: Iterable[AlikeTensors]) -> WeightTable:
+    """Weighs tensors of which those that are alike stand together: 2,000 steps for 400,000 tensors.
 
     Tensors are told apart by their names, so that families whose shapes are not known can be weighed too.
     """
+    modules: dict[tuple[str, bool], list[tuple[str, AlikeTensors]]] = {}
+    for kind in kinds:
+        module, leaf = module_and_leaf(kind.pattern)
+        modules.setdefault((module, bool(kind.after)), []).append((leaf, kind))
     sums: dict[_Key, list[float]] = defaultdict(lambda: [0, 0.0])
     known: dict[object, tuple[Precision, int]] = {}
-    for module, leaves in group_by_module(entries).items():
+    for (module, _), parts in modules.items():
         part, group, sharding = classify(module)
-        # Experts are alike by the thousand: each form is looked at once.
-        form = tuple((leaf, entry.dtype, entry.shape) for leaf, entry in leaves.items())
-        if form not in known:
-            known[form] = _stored(module, leaves)
-        precision, parameters = known[form]
-        row = sums[part, group, sharding, precision]
-        row[0] += parameters
-        row[1] += sum(entry.nbytes for entry in leaves.values())
+        for leaves, count, nbytes in _alike_modules(parts):
+            form = tuple((leaf, entry.dtype, entry.shape) for leaf, entry in leaves.items())
+            if form not in known:
+                known[form] = _stored(module, leaves)
+            precision, parameters = known[form]
+            row = sums[part, group, sharding, precision]
+            row[0] += parameters * count
+            row[1] += nbytes
     return WeightTable(_rows(sums), "sizes of the tensors on disk", True)
 
 
@@ -213,6 +223,26 @@ def _part(module: str) -> ModelPart:
     if module.startswith("mtp.") or ".mtp." in module:
         return ModelPart.MTP
     return ModelPart.VISION if "visual." in module or "vision_" in module else ModelPart.TRUNK
+
+
+def _alike_modules(parts: Sequence[tuple[str, AlikeTensors]]) -> Iterator[tuple[Leaves, int, int]]:
+    """Modules that differ in nothing but the number of an expert: one of them, their number, and their bytes.
+
+    Experts that all have the same parts are one row; else every expert is one.
+
+    Args:
+        parts: last part of the name, and the tensors of all experts that have this name and form.
+    """
+    numbers = parts[0][1].members.keys()
+    names = {leaf for leaf, _ in parts}
+    if len(names) == len(parts) and all(kind.members.keys() == numbers for _, kind in parts):
+        one = next(iter(numbers))
+        nbytes = sum(entry.nbytes for _, kind in parts for entry in kind.members.values())
+        yield {leaf: kind.members[one] for leaf, kind in parts}, len(numbers), nbytes
+        return
+    for number in dict.fromkeys(number for _, kind in parts for number in kind.members):
+        leaves = {leaf: kind.members[number] for leaf, kind in parts if number in kind.members}
+        yield leaves, 1, sum(entry.nbytes for entry in leaves.values())
 
 
 def _stored(module: str, leaves: Leaves) -> tuple[Precision, int]:

@@ -13,7 +13,7 @@ from draftproof.errors import ConfigError, UnknownArchitecture
 from draftproof.evidence import Location
 from draftproof.hardware.roofline import Model
 from draftproof.hardware.shape import Shape, shape_of
-from draftproof.hardware.weights import WeightTable, weigh_config, weigh_tensors
+from draftproof.hardware.weights import WeightTable, weigh_alike, weigh_config
 from draftproof.links.examined import refuse_absurd
 from draftproof.links.shell_commands import ShellCommands
 from draftproof.links.subject import commands_for
@@ -161,7 +161,6 @@ def _unknown(architecture: str) -> str:
 
 
 def _weights(checkpoint: Checkpoint, spec: ModelSpec | None) -> WeightTable | None:
-    tensors = checkpoint.inventory.tensors
-    if tensors:
-        return weigh_tensors(tensors.values())
+    if checkpoint.inventory.tensors:
+        return weigh_alike(checkpoint.inventory.alike)
     return weigh_config(spec, checkpoint.config) if spec else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from draftproof.architecture.mtp_layout import survey_head
 from draftproof.architecture.qwen3_5 import spec_from_config
@@ -16,16 +16,17 @@ from draftproof.architecture.tensor_plan import (
     TensorPlan,
     plan_tensors,
 )
+from draftproof.checkpoint.alike import AlikeTensors
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.config import ConfigFiles
 from draftproof.checkpoint.finding import FindingKind
-from draftproof.checkpoint.header import TensorEntry
 from draftproof.checkpoint.location import HubLocation
 from draftproof.checkpoint.precision import Precision
 from draftproof.checkpoint.quantization import read_declarations
 from draftproof.checkpoint.selection import looks_like_mtp
 from draftproof.errors import ConfigError, UnknownArchitecture
 from draftproof.links.examined import refuse_absurd
+from draftproof.stacks.gathered_tensors import GatheredTensors, LazyTensors, entries_of, stored
 from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
 
 _UNINDEXED = (FindingKind.UNINDEXED_MTP_FILE, FindingKind.UNINDEXED_FILE, FindingKind.RENAMED_SHARD)
@@ -54,13 +55,10 @@ def served_checkpoint(checkpoint: Checkpoint) -> ServedCheckpoint:
     precision that the config declares; nothing for an architecture that is not planned.
     """
     files = checkpoint.config
-    entries = checkpoint.inventory.tensors
     location = checkpoint.location
-    spec = _spec(files)
+    spec = known_spec(files)
     if checkpoint.inventory.files:
-        names = head_names(files, entries)
-        head: Mapping[str, StoredTensor] = {name: _stored(entries[name]) for name in sorted(names)}
-        trunk: Mapping[str, StoredTensor] = LazyTensors(lambda: _rest(entries, names))
+        head, trunk = _split(files, checkpoint.inventory.alike)
     else:
         head, trunk = promised_tensors(spec, declared_storage(files), _ONE_BY_ONE)
     return ServedCheckpoint(
@@ -129,33 +127,8 @@ def declared_storage(files: ConfigFiles) -> StorageRule:
     return storage_of
 
 
-class LazyTensors(Mapping[str, StoredTensor]):
-    """Tensors by name, listed when somebody looks at them: trunks have up to 371,444.
-
-    Args:
-        listing: makes the list.
-    """
-
-    def __init__(self, listing: Callable[[], Mapping[str, StoredTensor]]) -> None:
-        self._listing = listing
-        self._tensors: Mapping[str, StoredTensor] | None = None
-
-    def __getitem__(self, name: str) -> StoredTensor:
-        return self._listed()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._listed())
-
-    def __len__(self) -> int:
-        return len(self._listed())
-
-    def _listed(self) -> Mapping[str, StoredTensor]:
-        if self._tensors is None:
-            self._tensors = self._listing()
-        return self._tensors
-
-
-def _spec(files: ConfigFiles) -> ModelSpec | None:
+def known_spec(files: ConfigFiles) -> ModelSpec | None:
+    """What the config means; None for a family that is not planned, and for a config without sense."""
     try:
         spec = spec_from_config(files)
         refuse_absurd(spec)
@@ -179,12 +152,14 @@ def _is_planned(tensor: PlannedTensor, precision: Precision) -> bool:
     return precision in _PLANNED and (precision.is_plain or len(tensor.shape) == 2)
 
 
-def _rest(entries: Mapping[str, TensorEntry], names: frozenset[str]) -> Mapping[str, StoredTensor]:
-    return {name: _stored(entry) for name, entry in entries.items() if name not in names}
-
-
-def _stored(entry: TensorEntry) -> StoredTensor:
-    return StoredTensor(entry.name, entry.shape, entry.dtype)
+def _split(
+    files: ConfigFiles, alike: Sequence[AlikeTensors]
+) -> tuple[Mapping[str, StoredTensor], Mapping[str, StoredTensor]]:
+    """Head and trunk. No rule of names looks at the number of an expert: one stands for all of a kind."""
+    names = head_names(files, [kind.first.name for kind in alike])
+    head = entries_of(kind for kind in alike if kind.first.name in names)
+    trunk = GatheredTensors(tuple(kind for kind in alike if kind.first.name not in names))
+    return {entry.name: stored(entry) for entry in sorted(head)}, trunk
 
 
 def _unindexed(checkpoint: Checkpoint) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from draftproof.architecture.tensor_plan import ModelPart, TensorGroup
 from draftproof.checkpoint.precision import Precision
+from draftproof.stacks.gathered_tensors import alike_in
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.served_weights import served_weights
 
@@ -84,7 +85,8 @@ def _stored_in_head(checkpoint: ServedCheckpoint, declared: tuple[Precision, ...
 def _has_no_activation_scales(checkpoint: ServedCheckpoint) -> bool:
     """Whether an NVFP4 checkpoint quantises weights alone."""
     if checkpoint.from_files:
-        return not any(name.endswith(("input_scale", "input_global_scale")) for name in checkpoint.trunk)
+        ends = ("input_scale", "input_global_scale")
+        return not any(kind.pattern.endswith(ends) for kind in alike_in(checkpoint.trunk))
     section = checkpoint.config.get("quantization_config")
     if not isinstance(section, dict):
         return False

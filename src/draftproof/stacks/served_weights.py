@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator
-
 from draftproof.checkpoint.config import ConfigFile, ConfigFiles
-from draftproof.checkpoint.header import BITS_PER_ELEMENT, TensorEntry
-from draftproof.hardware.weights import WeightTable, weigh_config, weigh_tensors
-from draftproof.stacks.served_checkpoint import ServedCheckpoint, StoredTensor
+from draftproof.hardware.weights import WeightTable, weigh_alike, weigh_config
+from draftproof.stacks.gathered_tensors import alike_in
+from draftproof.stacks.served_checkpoint import ServedCheckpoint
 
 
 def served_weights(checkpoint: ServedCheckpoint) -> WeightTable | None:
@@ -23,7 +20,7 @@ def weigh_served(checkpoint: ServedCheckpoint) -> WeightTable | None:
         None when there are neither files nor a known architecture.
     """
     if checkpoint.from_files:
-        return weigh_tensors(_entries((*checkpoint.head.values(), *checkpoint.trunk.values())))
+        return weigh_alike((*alike_in(checkpoint.head), *alike_in(checkpoint.trunk)))
     if checkpoint.spec is None:
         return None
     files = ConfigFiles(
@@ -33,8 +30,3 @@ def weigh_served(checkpoint: ServedCheckpoint) -> WeightTable | None:
     )
     return weigh_config(checkpoint.spec, files)
 
-
-def _entries(tensors: Iterable[StoredTensor]) -> Iterator[TensorEntry]:
-    for tensor in tensors:
-        size = math.prod(tensor.shape) * BITS_PER_ELEMENT.get(tensor.dtype, 16) // 8
-        yield TensorEntry(tensor.name, tensor.dtype, tensor.shape, "", 0, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from draftproof.stacks.gathered_tensors import alike_in
 from draftproof.stacks.launch_facts import LaunchPlan, PlannedFlag
 from draftproof.stacks.native.options import COMMAND, read_options
 from draftproof.stacks.native.own_source import BUILD, CONFIG, function_place
@@ -53,6 +54,5 @@ def is_quantised(checkpoint: ServedCheckpoint) -> bool:
     if not checkpoint.from_files:
         return "quantization_config" in checkpoint.config or checkpoint.hf_quant_config is not None
     plain = ("BF16", "F16", "F32", "I64")
-    return any(
-        tensor.dtype not in plain for tensor in (*checkpoint.head.values(), *checkpoint.trunk.values())
-    )
+    kinds = (*alike_in(checkpoint.head), *alike_in(checkpoint.trunk))
+    return any(kind.first.dtype not in plain for kind in kinds)
