@@ -7,6 +7,11 @@ from collections.abc import Iterator
 from draftproof.stacks.launch_facts import LaunchFinding, Ruling
 from draftproof.stacks.parallel_findings import USED_AS_NAMED, RanksGiven, rank_findings
 from draftproof.stacks.place import Place
+from draftproof.stacks.sglang.launch.found_quantization import (
+    MODELOPT_FP4,
+    found_quantization,
+    is_modelopt_fp4,
+)
 from draftproof.stacks.sglang.launch.launch_context import LaunchContext
 from draftproof.stacks.sglang.launch.model_view import MODEL, MODEL_CONFIG, context_length
 
@@ -73,6 +78,7 @@ def _loading(context: LaunchContext) -> Iterator[LaunchFinding]:
 def _quantization(context: LaunchContext) -> Iterator[LaunchFinding]:
     given = context.values.text("quantization")
     if given is None:
+        yield from _without_quantization(context)
         return
     name, places = declared(context, "quantization")
     wanted = None if given == "unquant" else given
@@ -106,6 +112,28 @@ def _quantization(context: LaunchContext) -> Iterator[LaunchFinding]:
             observed=observed,
             remedy=f"{name} {in_force}" if replaced else "",
             places=places,
+        )
+
+
+def _without_quantization(context: LaunchContext) -> Iterator[LaunchFinding]:
+    """ModelOpt's FP4, where the version has to be told of it and is not."""
+    if not is_modelopt_fp4(context.checkpoint):
+        return
+    set_by_version = context.resolution.value("quantization")
+    alone = found_quantization(
+        context.resolver, context.checkpoint, set_by_version, context.environment, context.gpu
+    )
+    if alone.understood and not alone.is_found:
+        name, places = declared(context, "quantization")
+        yield LaunchFinding(
+            check="quantization-fits",
+            subject=f"no {name}",
+            ruling=Ruling.BREAKS,
+            claim=_QUANTIZATION,
+            expected="a method that the version takes for this checkpoint",
+            observed=alone.sentence,
+            remedy=f"{name} {MODELOPT_FP4}",
+            places=(*alone.places, *places),
         )
 
 

@@ -14,7 +14,13 @@ from draftproof.stacks.fact_store import remember
 from draftproof.stacks.launch_facts import EnvironmentVariable, LaunchPlan, PlannedFlag
 from draftproof.stacks.place import Place
 from draftproof.stacks.question import question_name
+from draftproof.stacks.reading import Reading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
+from draftproof.stacks.sglang.launch.found_quantization import (
+    MODELOPT_FP4,
+    found_quantization,
+    is_modelopt_fp4,
+)
 from draftproof.stacks.sglang.launch.honesty_findings import declared_variables
 from draftproof.stacks.sglang.launch.hybrid_attention import allowed_on_blackwell
 from draftproof.stacks.sglang.launch.kernel_findings import BLACKWELL, is_hybrid, preferred
@@ -31,7 +37,6 @@ PROGRAM = ("python", "-m", "sglang.launch_server")
 STRATEGIES = ("mamba_radix_cache_strategy", "mamba_scheduler_strategy")
 OVERLAP_VARIABLE = "SGLANG_ENABLE_SPEC_V2"
 USUAL_REQUESTS = 48
-_MODELOPT_FP4 = "modelopt_fp4"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class _Planner:
     checkpoint: ServedCheckpoint
     situation: Situation
     resolve: Callable[[_Draft], Resolution]
+    found_quantization: Callable[[_Draft], Reading[str]]
 
     def has(self, name: str, value: str | None = None) -> bool:
         """The version has the option, and its choices allow the value."""
@@ -106,7 +112,11 @@ def _planned(
             known[key] = resolver.resolve(draft.values, variables, gpu)
         return known[key]
 
-    planner = _Planner(tree, reading.value, checkpoint, situation, resolve)
+    def quantization_of(draft: _Draft) -> Reading[str]:
+        set_by_version = resolve(draft).value("quantization")
+        return found_quantization(resolver, checkpoint, set_by_version, {}, gpu)
+
+    planner = _Planner(tree, reading.value, checkpoint, situation, resolve, quantization_of)
     draft = _speculation(planner, _basics(planner, _Draft()))
     for step in (_quantization, _state_cache, _overlap, _experts, _attention, _service):
         draft = step(planner, draft)
@@ -155,20 +165,17 @@ def _speculation(planner: _Planner, draft: _Draft) -> _Draft:
 
 
 def _quantization(planner: _Planner, draft: _Draft) -> _Draft:
-    """ModelOpt NVFP4 on Blackwell is named, since rules for expert kernels look at the option."""
-    if not _is_modelopt_fp4(planner.checkpoint) or planner.capability not in BLACKWELL:
+    """ModelOpt NVFP4 is named where the version does not find it, and on Blackwell for its other rules."""
+    if not is_modelopt_fp4(planner.checkpoint) or not planner.has("quantization", MODELOPT_FP4):
         return draft
-    if not planner.has("quantization", _MODELOPT_FP4):
+    alone = planner.found_quantization(draft)
+    if alone.understood and not alone.is_found:
+        reason = f"without it this version {alone.sentence}"
+        return draft.with_value("quantization", MODELOPT_FP4, reason, *alone.places)
+    if planner.capability not in BLACKWELL:
         return draft
     reason = "rules that choose expert kernels look at the option, not at the checkpoint"
-    return draft.with_value("quantization", _MODELOPT_FP4, reason)
-
-
-def _is_modelopt_fp4(checkpoint: ServedCheckpoint) -> bool:
-    section = checkpoint.config.get("quantization_config")
-    if not isinstance(section, dict) or section.get("quant_method") != "modelopt":
-        return False
-    return "FP4" in str(section.get("quant_algo", ""))
+    return draft.with_value("quantization", MODELOPT_FP4, reason)
 
 
 def _state_cache(planner: _Planner, draft: _Draft) -> _Draft:
@@ -200,7 +207,7 @@ def _overlap(planner: _Planner, draft: _Draft) -> _Draft:
 
 def _experts(planner: _Planner, draft: _Draft) -> _Draft:
     """Consumer Blackwell has no TRT-LLM expert kernels; what is left to auto is named."""
-    if planner.capability < 110 or not _is_modelopt_fp4(planner.checkpoint):
+    if planner.capability < 110 or not is_modelopt_fp4(planner.checkpoint):
         return draft
     runner = "flashinfer_cutlass"
     resolution = planner.resolve(draft)

@@ -196,10 +196,24 @@ class Resolver:
             gpu: every GPU of the machine.
             given: arguments of the method.
         """
-        settings = Settings(paths=2, environment=dict(environment), decide=_decide, labels_traced=frozenset())
         subject = checked_model(self._checkpoint, attributes)
+        return self.carried_out(MODEL_CONFIG, f"ModelConfig.{method}", environment, gpu, subject, *given)
+
+    def carried_out(
+        self, file: str, name: str, environment: Mapping[str, str], gpu: Gpu, *given: Any
+    ) -> Outcome | None:
+        """A function of the version outside of its resolution; None when it got lost.
+
+        Args:
+            file: path in the tree.
+            name: "function" or "Class.method".
+            environment: variables that the command sets.
+            gpu: every GPU of the machine.
+            given: arguments.
+        """
+        settings = Settings(paths=2, environment=dict(environment), decide=_decide, labels_traced=frozenset())
         evaluator = self._evaluator.sharing(machine(gpu), settings)
-        outcome = single(evaluator.call(MODEL_CONFIG, f"ModelConfig.{method}", subject, *given))
+        outcome = single(evaluator.call(file, name, *given))
         self._note()
         if outcome is None or (outcome.raised is not None and outcome.raised.type_name in _OURS):
             return None
