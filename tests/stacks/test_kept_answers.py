@@ -144,7 +144,10 @@ DEPENDS_ON: dict[str, tuple[Callable[[Question], Question], ...]] = {
         _with_config, _with_quantisation, _with_name, _with_gpu, _with_ranks, _with_drafts, _with_context,
         _with_words,
     ),
-    "backends": (_with_config, _with_quantisation, _with_gpu, _with_option, _with_package),
+    "backends": (
+        _with_config, _with_quantisation, _with_gpu, _with_ranks, _with_drafts, _with_context, _with_option,
+        _with_package,
+    ),
 }  # fmt: skip
 
 

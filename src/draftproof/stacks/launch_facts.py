@@ -102,6 +102,8 @@ class ResolvedLaunch:
         options: further values in force as (option name, value, why), for the backend link: attention
             backend, page size, MoE runner, quantization, maximum of running requests ...
         changed: sentences about what the stack changes without being asked.
+        variables: environment variables that the command sets, as (name, value), for selectors that read
+            them.
     """
 
     algorithm: Reading[str]
@@ -109,6 +111,7 @@ class ResolvedLaunch:
     draft_path: Reading[str]
     options: tuple[tuple[str, str, str], ...] = ()
     changed: tuple[Reading[str], ...] = ()
+    variables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.launch_facts import LaunchJudgement, ResolvedLaunch
 from draftproof.stacks.reading import Reading, absent
 from draftproof.stacks.sglang.backend.attention_kernels import DRAFT, REGISTRY
+from draftproof.stacks.sglang.backend.backend_defect_queries import selectors_of as selectors_of_tree
+from draftproof.stacks.sglang.backend.backend_defects import BACKEND_DEFECTS
 from draftproof.stacks.sglang.backend.backends import backends
 from draftproof.stacks.sglang.backend.delta_net import BACKEND as DELTA_NET
 from draftproof.stacks.sglang.backend.quantised_methods import FP4_CHOICE, FP8_CHOICE, MODELOPT, UNQUANTISED
@@ -44,10 +46,12 @@ EXPERTS = "routed experts"
 RULES = SglangRules()
 
 
-def served(text: str, gpu: str = "rtx-pro-6000", stack: Stack | None = None) -> BackendFacts:
+def served(
+    text: str, gpu: str = "rtx-pro-6000", stack: Stack | None = None, name: str = HEADLINE
+) -> BackendFacts:
     """What link 5 finds about a typed command."""
     chosen = stack or real_stack("sglang", LATEST)
-    checkpoint, where = checkpoint_named(HEADLINE), situation(gpu)
+    checkpoint, where = checkpoint_named(name), situation(gpu)
     judgement = RULES.judge(chosen, checkpoint, where, parse_command(text))
     return RULES.backends(chosen, checkpoint, where, judgement)
 
@@ -122,6 +126,38 @@ class TestWhatIsInstalled:
         assert [need.name for need in kernel(served(text, stack=stack), EXPERTS).needs] == [
             "flashinfer-python"
         ]
+
+
+class TestVariables:
+    """Environment variables of the command are those of the server, which selectors read."""
+
+    def test_a_variable_of_the_command_changes_the_kernel(self) -> None:
+        old = real_stack("sglang", "0.5.9")
+        words = f"{NEXTN} {TRIPLE} --mamba-scheduler-strategy extra_buffer"
+        group = "attention projections"
+        plain = served(words, "h200", old, FP8)
+        without = served(f"SGLANG_ENABLE_JIT_DEEPGEMM=0 {words}", "h200", old, FP8)
+        assert kernel(plain, group).backend.value == "deepgemm"
+        assert kernel(without, group).backend.value not in ("deepgemm", None)
+
+    def test_a_defect_that_a_variable_avoids_is_not_there(self) -> None:
+        def breaking(text: str) -> list[str]:
+            facts = served(text, "rtx-pro-6000", real_stack("sglang", "0.5.9"), FP8)
+            return [each.defect.identifier for each in facts.defects if each.present.value]
+
+        words = f"{NEXTN} {TRIPLE} --mamba-scheduler-strategy extra_buffer"
+        assert "sglang-deepgemm-unasked" in breaking(words)
+        assert "sglang-deepgemm-unasked" not in breaking(f"SGLANG_ENABLE_JIT_DEEPGEMM=0 {words}")
+
+
+def test_readings_of_defects_belong_to_their_rules() -> None:
+    """Whatever order the rules stand in: a kept reading carries the name of its rule."""
+    first = served(NEXTN)
+    again = served(NEXTN)
+    assert first.defects == again.defects
+    for finding in first.defects:
+        (entry,) = [each for each in BACKEND_DEFECTS if each.defect is finding.defect]
+        assert finding.present == entry.look(selectors_of_tree(real_stack("sglang", LATEST).tree))
 
 
 def test_without_a_gpu_there_are_states_and_no_kernels() -> None:

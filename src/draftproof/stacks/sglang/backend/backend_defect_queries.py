@@ -166,8 +166,9 @@ def selectors_of(tree: SourceTree) -> Selectors:
 
 
 def _on(base: Selectors, capability: int, **fields: Any) -> Selectors:
-    """On a GPU of that capability, with a command that names no kernel but those."""
-    return base.elsewhere(_gpu(capability), ValuesInForce({**_DEFAULTS, **fields}, {}))
+    """On a GPU of that capability, with a command that names no kernel but those; its variables stay."""
+    values = ValuesInForce({**_DEFAULTS, **fields}, {}, base.values.variables)
+    return base.elsewhere(_gpu(capability), values)
 
 
 def _gpu(capability: int) -> Gpu:

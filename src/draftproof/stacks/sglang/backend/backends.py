@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from draftproof.stacks.question import question_name
 from draftproof.stacks.reading import Reading, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.backend.attention_kernels import AttentionQuestion, attention_choices
-from draftproof.stacks.sglang.backend.backend_defects import shown_defects
+from draftproof.stacks.sglang.backend.backend_defects import BACKEND_DEFECTS, shown_defects
 from draftproof.stacks.sglang.backend.delta_net import delta_net_choices
 from draftproof.stacks.sglang.backend.dense_kernels import dense_choice
 from draftproof.stacks.sglang.backend.expert_kernels import expert_choice
@@ -35,12 +35,20 @@ _NAMELESS_CAPABILITY = 90
 
 
 @dataclass(frozen=True)
+class _SeenDefect:
+    """What the query of a known defect saw."""
+
+    identifier: str
+    present: Reading[bool]
+
+
+@dataclass(frozen=True)
 class _Kept:
     """What is kept of an answer."""
 
     choices: tuple[KernelChoice, ...]
     layout: Reading[StateLayout]
-    defects: tuple[Reading[bool], ...]
+    defects: tuple[_SeenDefect, ...]
 
 
 def backends(
@@ -52,9 +60,16 @@ def backends(
         sentence = "the command's values in force are not known: link 4 did not resolve it"
         return BackendFacts((), not_understood(sentence))
     groups = kernel_groups(checkpoint)
-    options = judgement.resolved.options
+    resolved = judgement.resolved
     name = question_name(
-        "sglang-backends", checkpoint, situation.gpu, options, stack.beside, stack.requires, groups
+        "sglang-backends",
+        checkpoint,
+        situation,
+        resolved.options,
+        resolved.variables,
+        stack.beside,
+        stack.requires,
+        groups,
     )
     try:
         kept = remember(
@@ -65,11 +80,14 @@ def backends(
         )
     except SourceError as error:
         return BackendFacts((), not_understood(str(error)))
-    shown = shown_defects(checkpoint, situation, values)
-    findings = (
-        DefectFinding(entry.defect, reading, True) for entry, reading in zip(shown, kept.defects, strict=True)
-    )
-    return BackendFacts(kept.choices, kept.layout, defects=tuple(findings))
+    return BackendFacts(kept.choices, kept.layout, defects=tuple(_findings(kept.defects)))
+
+
+def _findings(seen: Iterable[_SeenDefect]) -> Iterator[DefectFinding]:
+    """The kept readings with the rules that they belong to, by name: rules themselves cannot be kept."""
+    defects = {entry.defect.identifier: entry.defect for entry in BACKEND_DEFECTS}
+    for entry in seen:
+        yield DefectFinding(defects[entry.identifier], entry.present, True)
 
 
 def _found(
@@ -84,7 +102,9 @@ def _found(
     layout = layout_of(selectors, checkpoint)
     choices = kernels_of(selectors, checkpoint, groups) if situation.gpu is not None else ()
     shown = shown_defects(checkpoint, situation, values)
-    return _Kept(choices, layout, tuple(entry.look(selectors) for entry in shown))
+    return _Kept(
+        choices, layout, tuple(_SeenDefect(entry.defect.identifier, entry.look(selectors)) for entry in shown)
+    )
 
 
 def layout_of(selectors: Selectors, checkpoint: ServedCheckpoint) -> Reading[StateLayout]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from draftproof.stacks.evaluation import Unknown
@@ -81,16 +81,18 @@ class ValuesInForce:
         values: by field; an `Unknown` where the resolution left it open. Fields that nobody resolved are
             missing.
         places: where the resolution set a field.
+        variables: environment variables that the command sets.
     """
 
     values: Mapping[str, Any]
     places: Mapping[str, Place]
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that a server sets for itself by its arguments."""
+        """The variables of the command, and those that a server sets for itself by its arguments."""
         asked = self.text(STATE_FIELD)
-        return {} if asked is None else {STATE_VARIABLE: asked}
+        return {**self.variables, **({} if asked is None else {STATE_VARIABLE: asked})}
 
     def text(self, field: str) -> str | None:
         """A field's value when it is a word."""
@@ -119,9 +121,7 @@ def exported(after: Mapping[str, InForce]) -> tuple[tuple[str, str, str], ...]:
         after: every field after resolution.
     """
     return tuple(
-        (field, _written(after[field].value), _reason(after[field].place))
-        for field in FIELDS
-        if field in after
+        (name, _written(after[name].value), _reason(after[name].place)) for name in FIELDS if name in after
     )
 
 
@@ -129,13 +129,13 @@ def in_force(resolved: ResolvedLaunch) -> ValuesInForce:
     """The values that `exported` wrote."""
     values: dict[str, Any] = {}
     places: dict[str, Place] = {}
-    for name, text, why in resolved.options:
-        field = name.lstrip("-").replace("-", "_")
-        values[field] = _read(field, text)
+    for option, text, why in resolved.options:
+        name = option.lstrip("-").replace("-", "_")
+        values[name] = _read(name, text)
         match = _AT.search(why)
         if match is not None:
-            places[field] = Place(match.group(1), int(match.group(2)))
-    return ValuesInForce(values, places)
+            places[name] = Place(match.group(1), int(match.group(2)))
+    return ValuesInForce(values, places, dict(resolved.variables))
 
 
 def _written(value: Any) -> str:

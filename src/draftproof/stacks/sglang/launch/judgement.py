@@ -125,6 +125,7 @@ def resolved_launch(context: LaunchContext) -> ResolvedLaunch:
         draft_path=head_path(context),
         options=exported(context.resolution.after),
         changed=tuple(changes(context)),
+        variables=tuple(context.environment.items()),
     )
 
 
