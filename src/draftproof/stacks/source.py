@@ -48,7 +48,8 @@ class SourceTree:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._real_root = Path(os.path.realpath(root))
+        self._real_root = os.path.realpath(root)
+        self._inside = f"{self._real_root.rstrip('/')}/"
         self._contents = _Memory[bytes]()
         self._texts = _Memory[str]()
         self._modules = _Memory[ast.Module]()
@@ -122,7 +123,7 @@ class SourceTree:
         total = hashlib.sha256()
         for path in self.walk(folder):
             with suppress(OSError):
-                status = (self._real_root / path).stat()
+                status = Path(self._real_root, path).stat()
                 total.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
         return total.hexdigest()
 
@@ -143,19 +144,23 @@ class SourceTree:
         except SourceError:
             return None
 
-    def _locate(self, path: str) -> Path:
-        """The file on this machine, links resolved; SourceError unless it is a regular one in the root."""
+    def _locate(self, path: str) -> str:
+        """The file on this machine, links resolved; SourceError unless it is a regular one in the root.
+
+        Paths are strings here and in listings: kept answers look at thousands of files each time.
+        """
         _require_relative(path)
         folder, _, name = path.rpartition("/")
         # Folders are resolved once: rules look for thousands of files that may or may not be there.
-        real = self._real_folders.get(folder, lambda: os.path.realpath(f"{self._real_root}/{folder}"))
-        target = Path(real, name)
-        if target.is_symlink():
-            target = Path(os.path.realpath(target))
-        if not target.is_relative_to(self._real_root):
-            raise SourceError(f"{path} is a link that leaves {self._root} (to {target})", path)
+        real = self._real_folders.get(folder, lambda: os.path.realpath(f"{self._inside}{folder}"))
+        target = f"{real}/{name}"
+        self._require_inside(path, real)
         try:
-            status = target.stat()
+            status = os.lstat(target)
+            if stat.S_ISLNK(status.st_mode):
+                target = os.path.realpath(target)
+                self._require_inside(path, target)
+                status = os.lstat(target)
         except OSError as error:
             raise SourceError(
                 f"{self._root} has no readable {path} ({error.strerror or error})", path
@@ -167,23 +172,27 @@ class SourceTree:
     def _scan(self, folder: str, levels: int) -> tuple[str, ...]:
         """The .py files of a folder, and of `levels` levels of folders below it."""
         _require_relative(folder)
-        start = Path(os.path.realpath(self._real_root / folder))
-        if not start.is_relative_to(self._real_root):
-            raise SourceError(f"{folder} is a link that leaves {self._root} (to {start})", folder)
+        start = os.path.realpath(f"{self._inside}{folder}")
+        self._require_inside(folder, start)
         found: list[str] = []
-        pending = [(PurePosixPath(folder), start, levels)]
+        # Rules may write "folder/" and "folder//below": what is found has the shortest form.
+        pending = [(str(PurePosixPath(folder)), start, levels)]
         while pending:
             name, path, left = pending.pop()
             for entry in _entries(path):
-                below = name / entry.name
+                below = entry.name if name == "." else f"{name}/{entry.name}"
                 if entry.is_dir(follow_symlinks=False):
                     if left and not entry.name.startswith((".", "__pycache__")):
-                        pending.append((below, Path(entry.path), left - 1))
+                        pending.append((below, entry.path, left - 1))
                 elif entry.name.endswith(".py"):
-                    found.append(str(below))
+                    found.append(below)
             if len(found) > MAX_FILES:
                 raise SourceError(f"{folder} in {self._root} holds more than {MAX_FILES} files", folder)
         return tuple(sorted(found))
+
+    def _require_inside(self, path: str, real: str) -> None:
+        if real != self._real_root and not real.startswith(self._inside):
+            raise SourceError(f"{path} is a link that leaves {self._root} (to {real})", path)
 
     def _hash_folder(self, folder: str) -> str:
         total = hashlib.sha256()
@@ -218,7 +227,7 @@ def _require_relative(path: str) -> None:
         raise SourceError(f"{path!r} is not a relative path inside a source tree", path)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> list[os.DirEntry[str]]:
     """A folder's entries whose names are valid text; none when it is not there or cannot be listed."""
     try:
         with os.scandir(folder) as entries:
@@ -235,10 +244,10 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _read(path: str, file: Path) -> bytes:
+def _read(path: str, file: str) -> bytes:
     """The whole file. It is read a byte past the limit: its size may change between a look and the read."""
     try:
-        with file.open("rb") as stream:
+        with Path(file).open("rb") as stream:
             content = stream.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror or error}", path) from error
