@@ -383,3 +383,12 @@ def test_every_public_config_on_every_kind_of_gpu_gives_a_report(kernels):
             checks = [item.check for item in report.items]
             assert len(checks) == len(set(checks)), checks
             assert all(item.claim.endswith(".") for item in report.items)
+
+
+def test_the_precision_of_a_head_without_files_is_a_promise_and_its_kernel_open(kernels):
+    head = choice(operation=Operation.DENSE_GEMM, group="MTP projection", is_promised=True)
+    report = check_backend(served(), situation(), kernels(facts(choice(), head)))
+    item = claims(report)["kernel-dense-gemm-mtp-projection"]
+    assert item.verdict is UNKNOWN
+    assert item.reason.startswith("there are no weight files; with the tensors that the config promises: ")
+    assert claims(report)["kernel-expert-gemm-routed-experts"].verdict is PROVEN

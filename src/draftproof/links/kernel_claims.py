@@ -11,6 +11,7 @@ from draftproof.evidence import EvidenceItem, Note, Verdict, information, warnin
 from draftproof.evidence.quantities import listing
 from draftproof.hardware.gpu import Gpu
 from draftproof.links.backend_subject import BackendSubject
+from draftproof.links.landing_claims import promised
 from draftproof.links.stack_places import locations, show_lines
 from draftproof.stacks.backend_facts import KernelChoice, Phase
 from draftproof.stacks.launch_facts import Requirement
@@ -83,7 +84,7 @@ def _kernel(root: Path, gpu: Gpu, choice: KernelChoice) -> EvidenceItem:
         observed.append(choice.valid.sentence)
     first = choice.group.partition(",")[0]
     words = f"{choice.operation.value} {first} {choice.phase.value if when else ''}"
-    return EvidenceItem(
+    item = EvidenceItem(
         check=f"kernel-{_NOT_WORD.sub('-', words.lower()).strip('-')}",
         claim=f"The {choice.operation.value} kernel for {choice.group}{stored}{when} "
         f"runs on {gpu.architecture}.",
@@ -95,6 +96,7 @@ def _kernel(root: Path, gpu: Gpu, choice: KernelChoice) -> EvidenceItem:
         reason=reason,
         notes=tuple(_kernel_notes(gpu, choice)),
     )
+    return promised(item) if choice.is_promised else item
 
 
 def _judge(choice: KernelChoice) -> tuple[Verdict, str]:

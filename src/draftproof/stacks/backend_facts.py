@@ -47,6 +47,7 @@ class KernelChoice:
             something wider first; None when not known.
         explicit: the option that asks for the right backend by name; empty when there is none or no need.
         needs: what must be installed for it.
+        is_promised: there are no files that show the precision: it is what a config promises.
     """
 
     operation: Operation
@@ -58,6 +59,7 @@ class KernelChoice:
     native: bool | None = None
     explicit: str = ""
     needs: tuple[Requirement, ...] = ()
+    is_promised: bool = False
 
 
 @dataclass(frozen=True)

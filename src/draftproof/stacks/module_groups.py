@@ -37,6 +37,7 @@ class ModuleGroup:
         is_expert: they are routed experts.
         is_draft: they belong to the head.
         weight_only: the checkpoint has no scales for activations, so that only weights can be 4-bit.
+        is_promised: a part of a head that no file shows; its precision is what the config promises.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModuleGroup:
     is_expert: bool
     is_draft: bool
     weight_only: bool
+    is_promised: bool = False
 
 
 def module_groups(checkpoint: ServedCheckpoint) -> tuple[ModuleGroup, ...]:
@@ -67,6 +69,7 @@ def _groups(checkpoint: ServedCheckpoint) -> Iterator[ModuleGroup]:
                 group is TensorGroup.ROUTED_EXPERT,
                 part is ModelPart.MTP,
                 precision in NVFP4 and weight_only,
+                part is ModelPart.MTP and not checkpoint.from_files,
             )
 
 

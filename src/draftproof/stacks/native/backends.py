@@ -85,6 +85,7 @@ def _matrices(
                 _portable(STORED_LINEAR, reader),
                 valid,
                 native=True if precision.is_plain else False if precision is not Precision.UNKNOWN else None,
+                is_promised=part is ModelPart.MTP and not weights.from_files,
             )
         )
     return choices

@@ -135,12 +135,12 @@ def _choices(
     for group in groups:
         if group.is_draft and not has_draft:
             continue
-        alike = replace(group, name="", is_draft=group.is_draft and group.is_expert)
+        alike = replace(group, name="", is_draft=group.is_draft and group.is_expert, is_promised=False)
         if alike not in known:
             known[alike] = (
                 expert_choice(selectors, group) if group.is_expert else dense_choice(selectors, group)
             )
-        yield replace(known[alike], group=group.name)
+        yield replace(known[alike], group=group.name, is_promised=group.is_promised)
     question = AttentionQuestion(
         selectors, is_latent(checkpoint), is_hybrid(checkpoint), checkpoint.architecture, has_draft
     )

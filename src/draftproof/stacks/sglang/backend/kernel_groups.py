@@ -26,13 +26,14 @@ def _declared(checkpoint: ServedCheckpoint) -> tuple[ModuleGroup, ...]:
         for key in ("n_routed_experts", "num_experts", "num_local_experts")
     )
     head = _head_precision(checkpoint, precision)
+    promised = not checkpoint.from_files
     groups = [ModuleGroup(name, precision, False, False, False) for name in DENSE_NAMES]
     if has_experts:
         groups.append(ModuleGroup(EXPERTS, precision, True, False, False))
         if checkpoint.head:
-            groups.append(ModuleGroup(DRAFT_EXPERTS, head, True, True, False))
+            groups.append(ModuleGroup(DRAFT_EXPERTS, head, True, True, False, promised))
     if checkpoint.head:
-        groups.append(ModuleGroup(DRAFT_DENSE, Precision.BF16, False, True, False))
+        groups.append(ModuleGroup(DRAFT_DENSE, Precision.BF16, False, True, False, promised))
     return tuple(groups)
 
 

@@ -66,7 +66,7 @@ def matrix_choices(question: MatrixQuestion, groups: tuple[ModuleGroup, ...]) ->
         key = (group.precision, group.is_expert, group.weight_only, group.is_expert and group.is_draft)
         if key not in asked:
             asked[key] = _choice(question, group, without)
-        yield replace(asked[key], group=group.name)
+        yield replace(asked[key], group=group.name, is_promised=group.is_promised)
 
 
 def _choice(question: MatrixQuestion, group: ModuleGroup, without: Evaluator) -> KernelChoice:
