@@ -94,6 +94,10 @@ def _unpacking_target(node: ast.Tuple | ast.List, scope: ScopeKind) -> Store:
     ]
 
     def unpack(frame: Frame, value: Value) -> None:
+        if type(value) is tuple and starred is None and len(value) == len(stores):
+            for store, part in zip(stores, value, strict=True):
+                store(frame, part)
+            return
         run = frame.run
         if isinstance(value, Unknown) or has_lost_contents(value):
             parts: list[Value] = [Unknown(f"{run.shown(value)}[{i}]", place) for i in range(len(stores))]

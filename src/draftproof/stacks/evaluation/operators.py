@@ -68,6 +68,8 @@ _UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
     "~": (operator.invert, "__invert__"),
 }
 _TYPE_LIKE = (type, ClassValue, UnionType, LiteralType)
+_SIMPLE = frozenset({str, int, bool, float})
+"""Python's own comparison of two of these is right and cannot fail; most of what a loader compares are names."""
 
 
 def binary(run: Run, symbol: str, left: Value, right: Value, place: Place) -> Value:
@@ -199,6 +201,8 @@ def _identity(run: Run, negated: bool, left: Value, right: Value, place: Place) 
 def _equality(run: Run, negated: bool, left: Value, right: Value, place: Place) -> Value:
     if left is right and not isinstance(left, float):
         return not negated
+    if type(left) in _SIMPLE and type(right) in _SIMPLE:
+        return (left == right) != negated
     if negated and type(left) is Instance:
         method = left.cls.find("__ne__")
         if method is not ABSENT:
@@ -236,6 +240,8 @@ def _is_constant(value: Value) -> bool:
 
 
 def _membership(run: Run, negated: bool, left: Value, right: Value, place: Place) -> Value:
+    if type(left) is str and type(right) is str:
+        return (left in right) != negated
     if type(right) is Instance:
         method = right.cls.find("__contains__")
         if method is not ABSENT:
