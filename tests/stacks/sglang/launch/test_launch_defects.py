@@ -10,6 +10,7 @@ from draftproof.stacks.sglang.launch.options import SERVER_ARGS
 from tests.support.sglang_launch import HEADLINE, START, TRIPLE, VERSIONS, changed, judged, situation, tree_of
 
 MAMBA = "sglang/srt/arg_groups/mamba_hook.py"
+MODELS = "sglang/srt/arg_groups/model_hook.py"
 OVERRIDES = "sglang/srt/arg_groups/overrides.py"
 POOLS = "sglang/srt/mem_cache/kv_cache_configurator.py"
 
@@ -19,6 +20,7 @@ _TOKENS = "and self.speculative_num_draft_tokens is None\n                )"
 _INTERVAL = "assert view.mamba_track_interval >= view.speculative_num_draft_tokens"
 _OFF = '            declared["disable_overlap_schedule"] = True\n'
 _UNSET = "            self.speculative_draft_model_quantization = None\n"
+_COLLECT = "    model_overrides = collect_model_override_declarations("
 _EARLY = "or self.speculative_eagle_topk is not None\n                    )\n                ):"
 
 REPAIRED = {
@@ -50,6 +52,12 @@ REPAIRED = {
         SERVER_ARGS,
         _EARLY,
         _EARLY.replace("self.speculative_eagle_topk is not None", "True"),
+    ),
+    "sglang-attention-before-states": (
+        "0.5.23",
+        MODELS,
+        _COLLECT,
+        f"    run_post_process_pass(server_args, _mamba_radix_cache_resolution)\n{_COLLECT}",
     ),
 }
 
@@ -103,6 +111,29 @@ def test_only_what_concerns_checkpoint_and_command_applies() -> None:
     }
     assert "sglang-draft-unquant-ignored" in applying(f"{explicit} --speculative-draft-model-quant unquant")
     assert "sglang-nextn-is-not-eagle" in applying(explicit, "XiaomiMiMo_MiMo-V2.6-Flash-RL")
+
+
+def test_what_is_chosen_before_the_state_cache_concerns_commands_without_speculation_on_sm100() -> None:
+    """The same state cache in the end, and another backend: named, the cache is known in time."""
+    name = "sglang-attention-before-states"
+
+    def applying(text: str, key: str = "b200") -> set[str]:
+        found = judged("0.5.23", text, situation(key)).defects
+        return {finding.defect.identifier for finding in found if finding.applies}
+
+    def in_force(text: str) -> dict[str, str]:
+        return {field: value for field, value, _ in judged("0.5.23", text).resolved.options}
+
+    alone, named = f"{START} --tp 8", f"{START} --tp 8 --mamba-radix-cache-strategy extra_buffer"
+    assert name in applying(alone)
+    assert name not in applying(named)
+    assert name not in applying(f"{alone} --speculative-algorithm NEXTN {TRIPLE}")
+    assert name not in applying(f"{alone} --attention-backend trtllm_mha")
+    assert name not in applying(alone, "rtx-pro-6000")
+    first, second = in_force(alone), in_force(named)
+    assert first["mamba_radix_cache_strategy"] == second["mamba_radix_cache_strategy"] == "extra_buffer"
+    assert (first["attention_backend"], first["page_size"]) == ("triton", "1")
+    assert (second["attention_backend"], second["page_size"]) == ("trtllm_mha", "64")
 
 
 def test_the_table_is_complete() -> None:

@@ -14,6 +14,11 @@ from draftproof.stacks.source import SourceTree
 GROUPS = "sglang/srt/arg_groups"
 BUDGETS = ("sglang/srt/mem_cache", "sglang/srt/model_executor")
 Node = tuple[str, ast.AST]
+_HAS_BUFFER = "mamba_extra_buffer_of"
+_STATE_PASS = "_mamba_radix_cache_resolution"
+_COLLECT = "collect_model_override_declarations"
+_STRATEGY = "mamba_scheduler_strategy"
+_MODEL_RULES = "_handle_model_specific_adjustments"
 
 
 def raw_comparison(tree: SourceTree) -> Reading[bool]:
@@ -150,6 +155,67 @@ def attention_before_branches(tree: SourceTree) -> Reading[bool]:
     if early:
         return found(True, "the backend of SM100 depends on speculative_eagle_topk as given", *_places(early))
     return found(False, "the backend of SM100 does not look at speculative_eagle_topk", *_places(choices))
+
+
+def attention_before_states(tree: SourceTree) -> Reading[bool]:
+    """A model's rule asks which state cache is in force before the pass that decides it has run."""
+    asking = [
+        (file, node)
+        for file, node in _nodes(tree, _HAS_BUFFER)
+        if isinstance(node, ast.If)
+        and all(word in ast.unparse(node.test) for word in ("trtllm_mha", _HAS_BUFFER))
+    ]
+    if not asking:
+        return _states_by_default(tree)
+    for file, node in _nodes(tree, _COLLECT):
+        if isinstance(node, ast.FunctionDef):
+            collects = [at for at, part in enumerate(node.body) if f"{_COLLECT}(" in ast.unparse(part)]
+            if collects:
+                # A call inside of a branch is for some models only.
+                before = [part for part in node.body[: collects[0]] if isinstance(part, ast.Expr)]
+                deciding = _deciding_states(tree, file)
+                if any(name in ast.unparse(part) for part in before for name in deciding):
+                    return found(
+                        False, "the state cache is decided before rules ask for it", *_places(asking)
+                    )
+                late: list[Node] = [(file, node.body[collects[0]])]
+                words = f"rules that ask {_HAS_BUFFER} are carried out before {_STATE_PASS}"
+                return found(True, words, *_places(asking), *_places(late))
+    return not_understood(f"looked for a function that calls {_COLLECT}", *_places(asking))
+
+
+def _deciding_states(tree: SourceTree, file: str) -> tuple[str, ...]:
+    """The pass that decides the state cache, and the functions of a file that run it whatever the model."""
+    functions = [node for node in _walk(tree, file) if isinstance(node, ast.FunctionDef)]
+    running = [
+        node.name
+        for node in functions
+        if any(isinstance(part, ast.Expr) and _STATE_PASS in ast.unparse(part.value) for part in node.body)
+        and not any(f"{_COLLECT}(" in ast.unparse(part) for part in node.body)
+    ]
+    return (_STATE_PASS, *running)
+
+
+def _states_by_default(tree: SourceTree) -> Reading[bool]:
+    """Older versions fill in the state cache with the other defaults, before anything about the model."""
+    looked_for = f"looked for a rule that chooses trtllm_mha by {_HAS_BUFFER}, or a default of {_STRATEGY}"
+    methods = [(file, node) for file, node in _nodes(tree, _STRATEGY) if isinstance(node, ast.FunctionDef)]
+    start = next((node for _, node in methods if _MODEL_RULES in _called(node)), None)
+    filling = [(file, node) for file, node in methods if f"self.{_STRATEGY} == 'auto'" in ast.unparse(node)]
+    if start is None or not filling:
+        return not_understood(looked_for)
+    steps, filler = _called(start), filling[0][1].name
+    if filler not in steps:
+        return not_understood(looked_for, *_places(filling))
+    is_late = steps.index(filler) > steps.index(_MODEL_RULES)
+    words = "after the rules of models" if is_late else "with the other defaults, before the rules of models"
+    return found(is_late, f"the state cache is filled in {words}", *_places(filling))
+
+
+def _called(function: ast.FunctionDef) -> list[str]:
+    """The last names of what a function calls as statements of its own, in order."""
+    calls = [part.value for part in function.body if isinstance(part, ast.Expr)]
+    return [_last(call.func) for call in calls if isinstance(call, ast.Call)]
 
 
 def _test(node: ast.AST) -> ast.expr:

@@ -15,6 +15,8 @@ from draftproof.stacks.sglang.launch.speculation_findings import TRIPLE
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.source import SourceTree
 
+_SETTLES_STATES = ("attention_backend", "mamba_radix_cache_strategy", "disable_radix_cache")
+"""With one of these nothing is left to be chosen too early."""
 _TRACK_INTERVAL = 256
 """Of SGLang where nothing is given."""
 _ALL = ("0.5.9", "0.5.12", "0.5.23")
@@ -154,6 +156,20 @@ DEFECTS: tuple[Defect, ...] = (
         "NEXTN alone gets another attention backend and page size than NEXTN with --speculative-eagle-topk 1",
         "give steps, branches and draft tokens explicitly, and --attention-backend with --page-size",
     ),
+    Defect(
+        "sglang-attention-before-states",
+        DefectLink.LAUNCH,
+        Harm.WEAKENS,
+        "On SM100 the attention backend of hybrid models is chosen before the cache of their states is",
+        "none known",
+        ("0.5.23",),
+        "a model's rule that asks for the state cache, carried out before the pass that decides it",
+        asks.attention_before_states,
+        _recurrent_on_datacentre,
+        "without speculation the model gets triton with page 1, with NEXTN and branches trtllm_mha with "
+        "page 64: a comparison compares two attention backends too",
+        "--attention-backend and --page-size on both sides of a comparison",
+    ),
 )
 
 
@@ -182,6 +198,9 @@ _CONCERNED: Mapping[str, Callable[[GivenValues], bool]] = {
     "sglang-admission-cut": lambda values: not values.given("max_running_requests"),
     "sglang-adaptive-budget": lambda values: values.values.get("speculative_adaptive") is True,
     "sglang-attention-before-branches": lambda values: not values.given("speculative_eagle_topk"),
+    "sglang-attention-before-states": lambda values: (
+        not any(values.given(field) for field in (*_SETTLES_STATES, "speculative_algorithm"))
+    ),
 }
 """Which commands a defect concerns."""
 
