@@ -69,7 +69,7 @@ _UNARY: dict[str, tuple[Callable[[Value], Value], str]] = {
 }
 _TYPE_LIKE = (type, ClassValue, UnionType, LiteralType)
 _SIMPLE = frozenset({str, int, bool, float})
-"""Python's own comparison of two of these is right and cannot fail; most of what a loader compares are names."""
+"""Python compares two of these without fail; most of what a loader compares are names."""
 
 
 def binary(run: Run, symbol: str, left: Value, right: Value, place: Place) -> Value:
