@@ -6,7 +6,8 @@ Each round takes a fresh cache folder that holds the stacks' sources and nothing
 line three times, each in a process of its own: `verify CKPT` (links 1 and 2 alone), then with --stack, --gpu
 and --tp twice: cold and warm. The share of links 3 to 5 is the difference to the first. Seconds are those of
 the processor (user and system, of the whole process with its start and end), since wall time on a shared
-machine says how busy it was; wall time is recorded beside it. Sources must have been fetched before.
+machine says how busy it was; wall time is recorded beside it. Sources must have been fetched before. Python's
+bytecode is written by a run before the rounds, as an installation has it.
 """
 
 from __future__ import annotations
@@ -54,11 +55,16 @@ def timed(stack: str, run: str, words: tuple[str, ...], environment: dict[str, s
     return Sample(stack, run, round(processor, 3), round(wall, 3), done.returncode)
 
 
-def measure(checkpoint: str, stack: str, sources: Path) -> list[Sample]:
+def measure(checkpoint: str, stack: str, sources: Path, bytecode: str) -> list[Sample]:
     """Links 1 and 2 alone, then the chain cold and warm, in a fresh cache folder."""
     with tempfile.TemporaryDirectory(prefix="stack-audit-") as folder:
         shutil.copytree(sources, Path(folder) / "stacks", symlinks=True)
-        environment = {**os.environ, "DRAFTPROOF_CACHE": folder}
+        environment = {
+            **os.environ,
+            "DRAFTPROOF_CACHE": folder,
+            "PYTHONPYCACHEPREFIX": bytecode,
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
         chain = (checkpoint, "--stack", stack, *DEPLOYMENT)
         runs = {"checkpoint": (checkpoint,), "cold": chain, "warm": chain}
         return [timed(stack, name, words, environment) for name, words in runs.items()]
@@ -80,12 +86,15 @@ def main() -> None:
     options = parser.parse_args()
     stacks = options.stack or STACKS
     sources = cache_folder(os.environ) / "stacks"
-    samples = [
-        sample
-        for _ in range(options.rounds)
-        for stack in stacks
-        for sample in measure(options.checkpoint, stack, sources)
-    ]
+    with tempfile.TemporaryDirectory(prefix="stack-audit-bytecode-") as bytecode:
+        for stack in stacks:
+            measure("tiny", stack, sources, bytecode)
+        samples = [
+            sample
+            for _ in range(options.rounds)
+            for stack in stacks
+            for sample in measure(options.checkpoint, stack, sources, bytecode)
+        ]
     figures = {}
     for stack in stacks:
         alone = least(samples, stack, "checkpoint")

@@ -29,4 +29,3 @@ def weigh_served(checkpoint: ServedCheckpoint) -> WeightTable | None:
         ConfigFile("generation_config.json", None),
     )
     return weigh_config(checkpoint.spec, files)
-
