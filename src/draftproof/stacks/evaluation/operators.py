@@ -213,10 +213,13 @@ def _equality(run: Run, negated: bool, left: Value, right: Value, place: Place) 
         return Unknown(f"{run.shown(left)} == {run.shown(right)}", place, negated=negated)
     weigh(run, left, place)
     weigh(run, right, place)
-    name = f"{run.shown(left)} == {run.shown(right)}"
-    answer = run.native(lambda: left == right, place, lambda: name)
+
+    def name() -> str:
+        return f"{run.shown(left)} == {run.shown(right)}"
+
+    answer = run.native(lambda: left == right, place, name)
     if isinstance(answer, Unknown):
-        return Unknown(name, place, negated=negated)
+        return Unknown(name(), place, negated=negated)
     return bool(answer) != negated
 
 
@@ -259,18 +262,25 @@ def _membership(run: Run, negated: bool, left: Value, right: Value, place: Place
         left = unwrapped(left)
     if kind in (list, tuple):
         return _search(run, negated, left, right, place)
-    name = f"{run.shown(left)} in {run.shown(right)}"
-    answer = run.native(lambda: left in right, place, lambda: name)
+
+    def name() -> str:
+        return f"{run.shown(left)} in {run.shown(right)}"
+
+    answer = run.native(lambda: left in right, place, name)
     if isinstance(answer, Unknown):
-        return Unknown(name, place, negated=negated)
+        return Unknown(name(), place, negated=negated)
     return answer != negated
 
 
 def _search(run: Run, negated: bool, left: Value, right: Value, place: Place) -> Value:
     """In a list or tuple, where unknown items come into it only when no known one is equal."""
     in_doubt = False
+    is_simple = type(left) in _SIMPLE
     for item in right:
-        same = True if item is left else _equality(run, False, left, item, place)
+        if is_simple and type(item) in _SIMPLE:
+            same: Value = item is left or item == left
+        else:
+            same = True if item is left else _equality(run, False, left, item, place)
         if isinstance(same, Unknown):
             in_doubt = True
         elif same:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 
 from draftproof.errors import SourceError
 from draftproof.stacks.place import Place
@@ -47,12 +49,19 @@ def _in_file(tree: SourceTree, file: str, name: str, field: str) -> Place | None
 
 def _line(function: ast.FunctionDef, field: str) -> int:
     """Where the function names the field that it decides about; its own line when it does so nowhere."""
-    lines = [
-        node.value.lineno
-        for node in ast.walk(function)
-        if isinstance(node, ast.keyword) and node.arg == field
-    ]
-    lines += [
-        node.lineno for node in ast.walk(function) if isinstance(node, ast.Constant) and node.value == field
-    ]
-    return min(lines) if lines else function.lineno
+    return _first_lines(function).get(field, function.lineno)
+
+
+@lru_cache(maxsize=512)
+def _first_lines(function: ast.FunctionDef) -> Mapping[str, int]:
+    """Name of a keyword, or text of a literal -> the first line with it; a function decides many fields."""
+    lines: dict[str, int] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.keyword) and node.arg is not None:
+            named, line = node.arg, node.value.lineno
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named, line = node.value, node.lineno
+        else:
+            continue
+        lines[named] = min(line, lines.get(named, line))
+    return lines
