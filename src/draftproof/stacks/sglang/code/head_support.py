@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from functools import lru_cache
 
-from draftproof.stacks.code_facts import HeadSupport, Noticing
-from draftproof.stacks.defect import DefectFinding
+from draftproof.stacks.code_facts import HeadSupport
 from draftproof.stacks.evaluation.evaluator import Evaluator
 from draftproof.stacks.fact_store import remember
+from draftproof.stacks.kept_head import HeadReader, KeptHead, head_identity
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.recorded_reading import RecordedReading
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.code.defects import DEFECTS
 from draftproof.stacks.sglang.code.draft_config import draft_architecture
 from draftproof.stacks.sglang.code.head_class import implementation
-from draftproof.stacks.sglang.code.loading_readings import LoadingReadings, not_loaded, read_loading
+from draftproof.stacks.sglang.code.loading_readings import not_loaded, read_loading
 from draftproof.stacks.sglang.code.noticing import noticing
 from draftproof.stacks.sglang.code.registry import Registration, registration
 from draftproof.stacks.sglang.code.surroundings import SETTINGS, surroundings, with_stand_ins
@@ -28,68 +25,23 @@ _ASSUMED_CAPABILITY = 100
 """Compute capability times ten where the user names no GPU; the names and shapes of a head are the same."""
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """Everything that is read from the source for one checkpoint; attributes as in `HeadSupport`."""
-
-    target: Reading[str]
-    draft_architecture: Reading[str]
-    draft_class: Reading[str]
-    registration: Reading[str]
-    implementation: Reading[str]
-    loading: LoadingReadings
-    noticing: Reading[Noticing]
-    defects: tuple[Reading[bool], ...]
-
-
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about SGLang and this checkpoint."""
     capability = situation.gpu.capability if situation.gpu is not None else _ASSUMED_CAPABILITY
     reader = _reader(tree)
-    name = f"sglang head {_identity(checkpoint)} {capability}"
-    kept = remember(tree, name, lambda view: _read(view, reader, checkpoint, capability), _Kept)
-    return HeadSupport(
-        target=kept.target,
-        draft_architecture=kept.draft_architecture,
-        draft_class=kept.draft_class,
-        registration=kept.registration,
-        implementation=kept.implementation,
-        head_precision=kept.loading.head_precision,
-        landings=kept.loading.landings,
-        unwritten=kept.loading.unwritten,
-        noticing=kept.noticing,
-        defects=tuple(
-            DefectFinding(defect, present, defect.applies(checkpoint, situation))
-            for defect, present in zip(DEFECTS, kept.defects, strict=True)
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """An evaluator, and what it has read so far."""
-
-    evaluator: Evaluator
-    recorded: RecordedReading
+    name = f"sglang head {head_identity(checkpoint)} {capability}"
+    kept = remember(tree, name, lambda view: _read(view, reader, checkpoint, capability), KeptHead)
+    return kept.support(DEFECTS, checkpoint, situation)
 
 
 @lru_cache(maxsize=4)
-def _reader(tree: SourceTree) -> _Reader:
+def _reader(tree: SourceTree) -> HeadReader:
     """One for all checkpoints that are asked about: what it has read and compiled is kept."""
     recorded = RecordedReading(tree)
-    return _Reader(Evaluator(with_stand_ins(recorded), surroundings(), SETTINGS), recorded)
+    return HeadReader(Evaluator(with_stand_ins(recorded), surroundings(), SETTINGS), recorded)
 
 
-def _identity(checkpoint: ServedCheckpoint) -> str:
-    """A digest of everything about a checkpoint that the readings depend on."""
-    total = hashlib.sha256()
-    total.update(json.dumps([checkpoint.config, checkpoint.hf_quant_config], default=str).encode())
-    for tensor in checkpoint.head.values():
-        total.update(f"{tensor.name} {tensor.shape} {tensor.dtype}\n".encode())
-    return total.hexdigest()
-
-
-def _read(tree: SourceTree, reader: _Reader, checkpoint: ServedCheckpoint, capability: int) -> _Kept:
+def _read(tree: SourceTree, reader: HeadReader, checkpoint: ServedCheckpoint, capability: int) -> KeptHead:
     evaluator = reader.evaluator
     target = _target(tree, checkpoint)
     mapped = _mapped(tree, evaluator, checkpoint)
@@ -100,7 +52,7 @@ def _read(tree: SourceTree, reader: _Reader, checkpoint: ServedCheckpoint, capab
         implemented = implementation(tree, draft.value.cls)
         loading = read_loading(tree, evaluator, checkpoint, capability, draft.value.cls)
     reader.recorded.replay(tree)
-    return _Kept(
+    return KeptHead(
         target=_named(target),
         draft_architecture=mapped,
         draft_class=_class(draft),

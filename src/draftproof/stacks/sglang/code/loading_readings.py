@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from draftproof.errors import SourceError
 from draftproof.stacks.built_precision import head_summary
 from draftproof.stacks.classes import ClassSource
-from draftproof.stacks.code_facts import TensorLanding, UnwrittenParameter
 from draftproof.stacks.evaluation.evaluator import Evaluator
+from draftproof.stacks.kept_head import LoadingReadings
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.sglang.code.argument_defaults import argument_defaults, argument_groups
@@ -19,15 +19,6 @@ from draftproof.stacks.sglang.code.head_loading import HeadSubject, LoadedHead, 
 from draftproof.stacks.sglang.code.landings import LoadedCheckpoint, tensor_landings, unwritten_parameters
 from draftproof.stacks.sglang.defect_conditions import method_of, quantisation_of
 from draftproof.stacks.source import SourceTree
-
-
-@dataclass(frozen=True)
-class LoadingReadings:
-    """What loading says about the head; attributes as in `HeadSupport`."""
-
-    head_precision: Reading[str]
-    landings: Reading[tuple[TensorLanding, ...]]
-    unwritten: Reading[tuple[UnwrittenParameter, ...]]
 
 
 def read_loading(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from draftproof.stacks.evaluation import Given, Missing, Named, pretrained_config
+from draftproof.stacks.torch_names import PARTS
 from draftproof.stacks.vllm.code.quantisation import Quantisation
 
 
@@ -101,7 +102,7 @@ def model_config(name: str, content: Mapping[str, Any], method: str | None) -> G
         {
             "hf_config": config,
             "hf_text_config": text if isinstance(text, Given) else config,
-            "dtype": Named("draftproof_stand_ins/torch_parts.py", "bfloat16"),
+            "dtype": Named(PARTS, "bfloat16"),
             "quantization": method,
             "multimodal_config": None,
             "max_model_len": 32768,

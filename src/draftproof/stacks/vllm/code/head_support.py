@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
-from draftproof.stacks.code_facts import HeadSupport, Noticing, TensorLanding, UnwrittenParameter
-from draftproof.stacks.defect import DefectFinding
+from draftproof.stacks.code_facts import HeadSupport, Noticing
 from draftproof.stacks.evaluation import Evaluator
 from draftproof.stacks.fact_store import remember
+from draftproof.stacks.kept_head import HeadReader, KeptHead, LoadingReadings, head_identity
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.recorded_reading import RecordedReading
@@ -59,86 +57,26 @@ _KERNELS = ("/kernels/", "/oracle/")
 _DEFAULT_CAPABILITY = (10, 0)
 
 
-@dataclass(frozen=True)
-class LoadingFacts:
-    """The part of link 3 that needs the draft model built.
-
-    Attributes:
-        precision: of the head as built, in words.
-        landings: the fate of every tensor.
-        unwritten: parameters that stay unwritten.
-    """
-
-    precision: Reading[str]
-    landings: Reading[tuple[TensorLanding, ...]]
-    unwritten: Reading[tuple[UnwrittenParameter, ...]]
-
-
-@dataclass(frozen=True)
-class _Kept:
-    """Everything that is read from the source for one checkpoint; attributes as in `HeadSupport`."""
-
-    target: Reading[str]
-    draft_architecture: Reading[str]
-    draft_class: Reading[str]
-    registration: Reading[str]
-    implementation: Reading[str]
-    loading: LoadingFacts
-    noticing: Reading[Noticing]
-    defects: tuple[Reading[bool], ...]
-
-
 def head_support(tree: SourceTree, checkpoint: ServedCheckpoint, situation: Situation) -> HeadSupport:
     """Everything that link 3 claims about vLLM and this checkpoint."""
     gpu = situation.gpu
     capability = divmod(gpu.capability, 10) if gpu is not None else _DEFAULT_CAPABILITY
     reader = _reader(tree)
-    name = f"vllm head {_identity(checkpoint)} {capability}"
-    kept = remember(tree, name, lambda view: _read_source(view, reader, checkpoint, capability), _Kept)
-    return HeadSupport(
-        target=kept.target,
-        draft_architecture=kept.draft_architecture,
-        draft_class=kept.draft_class,
-        registration=kept.registration,
-        implementation=kept.implementation,
-        head_precision=kept.loading.precision,
-        landings=kept.loading.landings,
-        unwritten=kept.loading.unwritten,
-        noticing=kept.noticing,
-        defects=tuple(
-            DefectFinding(defect, present, defect.applies(checkpoint, situation))
-            for defect, present in zip(DEFECTS, kept.defects, strict=True)
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """An evaluator, and what it has read so far."""
-
-    evaluator: Evaluator
-    recorded: RecordedReading
+    name = f"vllm head {head_identity(checkpoint)} {capability}"
+    kept = remember(tree, name, lambda view: _read_source(view, reader, checkpoint, capability), KeptHead)
+    return kept.support(DEFECTS, checkpoint, situation)
 
 
 @lru_cache(maxsize=4)
-def _reader(tree: SourceTree) -> _Reader:
+def _reader(tree: SourceTree) -> HeadReader:
     """One for all checkpoints that are asked about: what it has read and compiled is kept."""
     recorded = RecordedReading(tree)
-    return _Reader(draft_evaluator(recorded), recorded)
-
-
-def _identity(checkpoint: ServedCheckpoint) -> str:
-    """A digest of everything about a checkpoint that the readings depend on."""
-    total = hashlib.sha256()
-    total.update(json.dumps([checkpoint.config, checkpoint.hf_quant_config], default=str).encode())
-    for tensor in checkpoint.head.values():
-        total.update(f"{tensor.name} {tensor.shape} {tensor.dtype}\n".encode())
-    return total.hexdigest()
+    return HeadReader(draft_evaluator(recorded), recorded)
 
 
 def _read_source(
-    tree: SourceTree, reader: _Reader, checkpoint: ServedCheckpoint, capability: tuple[int, int]
-) -> _Kept:
+    tree: SourceTree, reader: HeadReader, checkpoint: ServedCheckpoint, capability: tuple[int, int]
+) -> KeptHead:
     evaluator = reader.evaluator
     target_site, target = _class_of(tree, checkpoint.architecture)
     mapping = draft_mapping(tree, evaluator, checkpoint)
@@ -159,7 +97,7 @@ def _read_source(
         registered = Reading(
             entry.sentence if is_entered else None, entry.sentence, entry.places, entry.understood
         )
-        kept = _Kept(target, _named(mapping), draft_class, registered, body, facts, noticed, defects)
+        kept = KeptHead(target, _named(mapping), draft_class, registered, body, facts, noticed, defects)
     reader.recorded.replay(tree)
     return kept
 
@@ -187,10 +125,10 @@ def _named(mapping: Reading[DraftMapping]) -> Reading[str]:
 
 def _without_draft(
     target: Reading[str], mapping: Reading[DraftMapping], defects: tuple[Reading[bool], ...]
-) -> _Kept:
+) -> KeptHead:
     """Without a draft architecture nothing further can be asked."""
     sentence, places = "there is no draft architecture to look for", mapping.places
-    return _Kept(
+    return KeptHead(
         target=target,
         draft_architecture=_named(mapping),
         draft_class=not_understood(sentence, *places),
@@ -202,7 +140,7 @@ def _without_draft(
     )
 
 
-def _unbuilt(draft_class: Reading[str]) -> tuple[LoadingFacts, Reading[str], Reading[Noticing]]:
+def _unbuilt(draft_class: Reading[str]) -> tuple[LoadingReadings, Reading[str], Reading[Noticing]]:
     sentence = f"there is no draft class to look at: {draft_class.sentence}"
     places = draft_class.places
     return _open(sentence, *places), not_understood(sentence, *places), not_understood(sentence, *places)
@@ -215,7 +153,7 @@ def _loading(
     capability: tuple[int, int],
     sites: tuple[ClassSite | None, ClassSite],
     recognised: Reading[Quantisation],
-) -> LoadingFacts:
+) -> LoadingReadings:
     """Builds the draft model and loads the checkpoint's head into it."""
     few = representatives(checkpoint)
     target, draft = sites
@@ -240,7 +178,7 @@ def _loading(
     return _read(loaded, draft)
 
 
-def _read(loaded: Loaded, draft: ClassSite) -> LoadingFacts:
+def _read(loaded: Loaded, draft: ClassSite) -> LoadingReadings:
     landings = tensor_landings(loaded)
     unwritten = unwritten_parameters(loaded)
     places = tuple(dict.fromkeys(place for landing in landings for place in landing.places[:1]))[:4]
@@ -249,21 +187,21 @@ def _read(loaded: Loaded, draft: ClassSite) -> LoadingFacts:
     if loaded.run.error is not None and is_about_missing(loaded):
         fates = f"{fates}, which ends with {loaded.run.error}"
     left = f"{len(unwritten)} parameters stay unwritten" if unwritten else "every parameter is written"
-    return LoadingFacts(
+    return LoadingReadings(
         found(precision, f"built by vLLM's own constructors: {precision}", draft.place),
         found(landings, fates, *places, loaded.loader),
         found(unwritten, left, *(parameter.place for parameter in unwritten[:4]), loaded.loader),
     )
 
 
-def _refused(few: Representatives, run: DraftRun, draft: ClassSite) -> LoadingFacts:
+def _refused(few: Representatives, run: DraftRun, draft: ClassSite) -> LoadingReadings:
     """The start ends while the draft model is built."""
     error = run.error
     if error is None:
         return _open("the draft model was not built", draft.place)
     sentence = f"the start ends with {error}"
     landings = refused_landings(few, error, sentence, draft.place)
-    return LoadingFacts(
+    return LoadingReadings(
         not_understood(sentence, error.place, draft.place),
         found(landings, sentence, error.place, draft.place),
         not_understood(sentence, error.place, draft.place),
@@ -288,8 +226,8 @@ def _unclear(run: DraftRun, draft: ClassSite) -> tuple[str, Place] | None:
     return None
 
 
-def _open(sentence: str, *places: Place) -> LoadingFacts:
-    return LoadingFacts(
+def _open(sentence: str, *places: Place) -> LoadingReadings:
+    return LoadingReadings(
         not_understood(sentence, *places),
         not_understood(sentence, *places),
         not_understood(sentence, *places),

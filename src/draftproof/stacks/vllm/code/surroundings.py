@@ -11,60 +11,20 @@ from typing import Any
 from draftproof.stacks.evaluation.settings import Given, Named
 from draftproof.stacks.overlay import OverlaidTree
 from draftproof.stacks.source import SourceTree
+from draftproof.stacks.torch_names import PARTS, torch_substitutes
 
 STAND_INS = "draftproof_stand_ins/"
 """Folder of everything that is not the stack's own."""
-PARTS = "draftproof_stand_ins/torch_parts.py"
 DRIVER = "draftproof_stand_ins/vllm_driver.py"
 COMPRESSED = "draftproof_stand_ins/compressed_tensors_parts.py"
 
-_TORCH = {
-    "torch.Tensor": "Tensor",
-    "torch.nn.Module": "Module",
-    "torch.nn.ModuleList": "ModuleList",
-    "torch.nn.ModuleDict": "ModuleDict",
-    "torch.nn.Sequential": "Sequential",
-    "torch.nn.Linear": "Linear",
-    "torch.nn.Embedding": "Embedding",
-    "torch.nn.LayerNorm": "LayerNorm",
-    "torch.nn.Identity": "Identity",
-    "torch.nn.BatchNorm1d": "BatchNorm",
-    "torch.nn.BatchNorm2d": "BatchNorm",
-    "torch.nn.BatchNorm3d": "BatchNorm",
-    "torch.nn.LazyBatchNorm1d": "BatchNorm",
-    "torch.nn.LazyBatchNorm2d": "BatchNorm",
-    "torch.nn.LazyBatchNorm3d": "BatchNorm",
-    "torch.nn.SyncBatchNorm": "BatchNorm",
-    "torch.nn.Parameter": "Parameter",
-    "torch.nn.parameter.Parameter": "Parameter",
-    "torch.empty": "empty",
-    "torch.zeros": "filled",
-    "torch.ones": "filled",
-    "torch.full": "full",
-    "torch.empty_like": "like",
-    "torch.zeros_like": "like",
-    "torch.ones_like": "like",
-    "torch.tensor": "tensor",
-    "torch.arange": "arange",
-    "torch.cat": "cat",
-    "torch.split": "split",
-    "torch.chunk": "chunk",
-    "torch.get_default_dtype": "get_default_dtype",
-    "torch.dtype": "dtype",
-    **{
-        f"torch.{name}": name
-        for name in (
-            *("float64", "float32", "float16", "bfloat16"),
-            *("float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"),
-            *("uint8", "int8", "int16", "int32", "int64"),
-        )
-    },
-    "torch.float": "float32",
-    "torch.half": "float16",
-    "torch.long": "int64",
-    "torch.int": "int32",
-    "torch.bool": "bool_",
-}
+_BATCH_NORMS = tuple(
+    f"torch.nn.{name}"
+    for name in (
+        *("BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"),
+        *("LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d"),
+    )
+)
 
 _PARALLEL = "vllm.distributed.parallel_state"
 _ONE_RANK = {
@@ -123,7 +83,8 @@ METHODS = "vllm/model_executor/layers/quantization/__init__.py"
 
 def surroundings() -> dict[str, Any]:
     """Dotted names and what takes their place."""
-    made: dict[str, Any] = {name: Named(PARTS, part) for name, part in _TORCH.items()}
+    made: dict[str, Any] = dict(torch_substitutes())
+    made.update({name: Named(PARTS, "BatchNorm") for name in _BATCH_NORMS})
     made.update({name: Named(COMPRESSED, part) for name, part in _COMPRESSED_TENSORS.items()})
     for table in (_ONE_RANK, _OTHER_LAYERS, _STANDARD_LIBRARY, _CONFIGURATION):
         made.update({name: Named(DRIVER, part) for name, part in table.items()})
