@@ -8,6 +8,7 @@ import typer
 
 from draftproof.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from draftproof.checkpoint.paused_collection import paused_collection
+from draftproof.cli.checkpoint_argument import CheckpointArgument
 from draftproof.cli.console import report_console, terminal_progress, write_text
 from draftproof.evidence.inventory_terminal import print_inventory, print_tensors
 from draftproof.links.inventory import take_stock
@@ -15,9 +16,7 @@ from draftproof.links.tensor_facts import tensors_named
 
 
 def inspect(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CKPT", help="A folder, organisation/name[@revision], or 'tiny'.")
-    ],
+    checkpoint: CheckpointArgument,
     as_json: Annotated[bool, typer.Option("--json", help="The same as JSON on stdout.")] = False,
     tensor: Annotated[
         str,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from draftproof.cli.checkpoint_argument import CheckpointArgument
 from draftproof.cli.console import report_console, write_text
 from draftproof.cli.planning import make_plan, one_stack
 from draftproof.cli.stack_options import (
@@ -29,9 +30,7 @@ from draftproof.stacks.situation import CacheType
 
 
 def plan(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CKPT", help="A folder, organisation/name[@revision], or 'tiny'.")
-    ],
+    checkpoint: CheckpointArgument,
     stack: StackOption = None,
     gpu: GpuOption = None,
     tensor_parallel: TensorParallelOption = None,

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from draftproof.cli.checkpoint_argument import CheckpointArgument
 from draftproof.cli.console import report_console
 from draftproof.cli.planning import MadePlan, make_plan, one_stack
 from draftproof.cli.stack_options import (
@@ -39,9 +40,7 @@ from draftproof.stacks.stack import Stack, StackKind
 
 
 def serve(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CKPT", help="A folder, organisation/name[@revision], or 'tiny'.")
-    ],
+    checkpoint: CheckpointArgument,
     stack: StackOption = None,
     gpu: GpuOption = None,
     tensor_parallel: TensorParallelOption = None,

@@ -13,6 +13,7 @@ import typer
 from draftproof import __version__
 from draftproof.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from draftproof.checkpoint.paused_collection import paused_collection
+from draftproof.cli.checkpoint_argument import CheckpointArgument
 from draftproof.cli.console import report_console, terminal_progress, write_text
 from draftproof.cli.report_files import (
     Renderer,
@@ -58,9 +59,7 @@ from draftproof.stacks.stack import Stack
 
 
 def verify(
-    checkpoint: Annotated[
-        str, typer.Argument(metavar="CKPT", help="A folder, organisation/name[@revision], or 'tiny'.")
-    ],
+    checkpoint: CheckpointArgument,
     stack: StackOption = None,
     arguments: ArgumentsOption = None,
     gpu: GpuOption = None,
