@@ -175,7 +175,7 @@ def gated_delta_step(
         beta = beta * window.valid.unsqueeze(-1)
     history, replay_log_decay, replay_beta = replay_rows(state, window, parameters.convolution.shape[1] - 1)
     columns = torch.cat((history, inputs), 1)
-    query, key, value = _convolve(columns, parameters)
+    query, key, value = convolve(columns, parameters)
     replayed = max(window.pending)
     if replayed:
         all_log_decay = torch.cat((replay_log_decay, log_decay), 1)
@@ -194,7 +194,7 @@ def gated_delta_step(
         total if window.commits_all else replayed,
     )
     _write_state(state, window, columns, inputs, log_decay, beta, committed, replayed, history.shape[1])
-    return _gated_norm(output[:, replayed:], gate, parameters).to(inputs.dtype).flatten(2)
+    return gated_norm(output[:, replayed:], gate, parameters).to(inputs.dtype).flatten(2)
 
 
 def settled_state(
@@ -210,7 +210,7 @@ def settled_state(
     history, log_decay, beta = replay_rows(state, window, tail)
     recurrent = window.select(state.recurrent)
     if max(window.pending):
-        query, key, value = _convolve(history, parameters)
+        query, key, value = convolve(history, parameters)
         _, recurrent = gated_delta(query, key, value, log_decay, beta, recurrent, max(window.pending))
     return recurrent.clone(), history[:, -tail:].clone()
 
@@ -247,7 +247,7 @@ def replay_rows(state: RecurrentState, window: WindowRows, tail: int) -> tuple[T
     )
 
 
-def _convolve(columns: Tensor, parameters: GatedDeltaParameters) -> tuple[Tensor, Tensor, Tensor]:
+def convolve(columns: Tensor, parameters: GatedDeltaParameters) -> tuple[Tensor, Tensor, Tensor]:
     """Causal depthwise convolution and SiLU; queries and keys normalised and repeated to the value heads."""
     kernel = parameters.convolution.shape[1]
     mixed = F.silu((columns.unfold(1, kernel, 1) * parameters.convolution).sum(-1)).float()
@@ -313,7 +313,7 @@ def newest_columns(columns: Tensor, window: WindowRows, tail: int) -> Tensor:
     return columns.gather(1, order.unsqueeze(-1).expand(-1, -1, columns.shape[2]))
 
 
-def _gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) -> Tensor:
+def gated_norm(output: Tensor, gate: Tensor, parameters: GatedDeltaParameters) -> Tensor:
     """RMSNorm over each head, then the SiLU of the gate; float32."""
     width = output.shape[-1]
     inverse = (output * output).sum(-1, keepdim=True).add_(parameters.norm_epsilon * width).rsqrt_()
