@@ -1,13 +1,19 @@
-"""The outcome of routing a step's rows, on the device."""
+"""The outcome of routing a step's rows, on the device, and the room that routing needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+from draftproof.architecture.spec import MoeSpec
 
 FEW_ROWS = 8
 """Up to this many rows every distinct expert runs on all rows, weight 0 where a row did not choose it."""
+
+BLOCK_PAIRS = 16
+"""Most pairs of one block of `ManyRowsRouting.blocks`."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +21,12 @@ class FewRowsRouting:
     """For at most `FEW_ROWS` rows.
 
     Attributes:
-        distinct: [1 + experts listed] int32: how many distinct experts, then their ids, ascending.
+        distinct: [1 + experts listed] int32: how many distinct experts, then their ids, ascending; behind
+            them 0.
         row_weights: [experts listed, FEW_ROWS] float32 in the order of `distinct`; 0 where a row did not
-            choose the expert. The room is min(experts, rows * experts per token).
-        shared_weight: [FEW_ROWS] float32, sigmoid of the shared expert's gate; unused without a shared
-            expert.
+            choose the expert, and behind the last one. The room is min(experts, rows * experts per token).
+        shared_weight: [FEW_ROWS] float32, sigmoid of the shared expert's gate, 0 behind the last row; unused
+            without a shared expert.
     """
 
     distinct: Tensor
@@ -35,12 +42,83 @@ class ManyRowsRouting:
         offsets: [experts + 1] int32, where each expert's pairs begin.
         pair_rows: [rows * experts per token] int32, row of each pair.
         pair_weights: the same shape, float32.
-        pair_places: [rows, experts per token] int32, where each row's pairs went.
-        shared_weight: [rows] float32.
+        pair_places: [rows, experts per token] int32, where each row's pairs went, best expert first.
+        blocks: [1 + room] int32: how many blocks, then for each block expert * 65536 + number of the block
+            among the expert's; an expert with n pairs has ceil(n / BLOCK_PAIRS) blocks; behind them 0.
+        shared_weight: [rows] float32, sigmoid of the shared expert's gate; unused without a shared expert.
     """
 
     offsets: Tensor
     pair_rows: Tensor
     pair_weights: Tensor
     pair_places: Tensor
+    blocks: Tensor
     shared_weight: Tensor
+
+
+Routing = FewRowsRouting | ManyRowsRouting
+
+
+@dataclass(frozen=True)
+class RoutingScratch:
+    """What routing needs besides its outcome. Its kernels leave `arrivals` as they found it.
+
+    Attributes:
+        logits: [rows, router's padded rows] float32: of the experts, then of the shared expert's gate.
+        chosen: [rows, experts per token] int32, best first.
+        weights: the same shape, float32.
+        arrivals: [4] int32, zeros between launches.
+    """
+
+    logits: Tensor
+    chosen: Tensor
+    weights: Tensor
+    arrivals: Tensor
+
+
+def allocate_routing(rows: int, spec: MoeSpec, device: torch.device) -> Routing:
+    """Room for the outcome for `rows` rows: `FewRowsRouting` up to `FEW_ROWS`, else `ManyRowsRouting`."""
+
+    def whole(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.int32, device=device)
+
+    def real(*shape: int) -> Tensor:
+        return torch.zeros(shape, dtype=torch.float32, device=device)
+
+    pairs = rows * spec.experts_per_token
+    if rows <= FEW_ROWS:
+        listed = min(spec.num_experts, pairs)
+        return FewRowsRouting(whole(1 + listed), real(listed, FEW_ROWS), real(FEW_ROWS))
+    return ManyRowsRouting(
+        offsets=whole(spec.num_experts + 1),
+        pair_rows=whole(pairs),
+        pair_weights=real(pairs),
+        pair_places=whole(rows, spec.experts_per_token),
+        blocks=whole(1 + most_blocks(rows, spec)),
+        shared_weight=real(rows),
+    )
+
+
+def most_blocks(rows: int, spec: MoeSpec) -> int:
+    """Most blocks of `BLOCK_PAIRS` pairs that any choice of the rows can lead to."""
+    pairs = rows * spec.experts_per_token
+    partial = min(spec.num_experts, pairs)
+    return partial + (pairs - partial) // BLOCK_PAIRS
+
+
+def routing_scratch(rows: int, spec: MoeSpec, router_rows: int, device: torch.device) -> RoutingScratch:
+    """Scratch for `rows` rows; it may be shared by layers that run one after the other.
+
+    Args:
+        rows: of a step.
+        spec: of the layers.
+        router_rows: the router's rows, padded to whole tiles.
+        device: where the step runs.
+    """
+    shape = rows, spec.experts_per_token
+    return RoutingScratch(
+        logits=torch.zeros(rows, router_rows, dtype=torch.float32, device=device),
+        chosen=torch.zeros(shape, dtype=torch.int32, device=device),
+        weights=torch.zeros(shape, dtype=torch.float32, device=device),
+        arrivals=torch.zeros(4, dtype=torch.int32, device=device),
+    )
