@@ -30,8 +30,8 @@ PACKAGES: Mapping[str, str] = {
     "route": "routing",
     "experts_step": "experts_step",
     "gated_delta_decode": "gated_delta_decode",
-    "place_rows": "decode_attention",
     "decode_attention": "decode_attention",
+    "decode_attention_selected": "decode_attention",
 }
 """Op (field of `StepKernels` and name of the function) to its folder below `draftproof.kernels`."""
 
@@ -48,8 +48,8 @@ class StepKernels:
     route: Operation
     experts_step: Operation
     gated_delta_decode: Operation
-    place_rows: Operation
     decode_attention: Operation
+    decode_attention_selected: Operation
     report: SelectionReport
 
 

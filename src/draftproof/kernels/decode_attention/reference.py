@@ -10,11 +10,6 @@ from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.step_geometry import StepGeometry
 
 
-def supports(parameters: AttentionParameters, rows: int) -> str | None:
-    """Why windows of `rows` rows cannot run here, or None."""
-    return None
-
-
 def decode_attention(
     projected: Tensor,
     parameters: AttentionParameters,
