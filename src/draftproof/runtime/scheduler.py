@@ -26,7 +26,7 @@ class PromptStep:
     @property
     def is_last(self) -> bool:
         """Whether the prompt is complete after this step, so that a token can be sampled."""
-        return self.sequence.committed + self.count == len(self.sequence.prompt)
+        return self.sequence.committed + self.count == self.sequence.prompt_rows
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Scheduler:
         decoding = tuple(sequence for sequence in self._running if not sequence.in_prompt)
         if in_prompt is not None and not (decoding and self._prompt_was_last):
             self._prompt_was_last = True
-            return PromptStep(in_prompt, min(self._prompt_chunk, len(in_prompt.prompt) - in_prompt.committed))
+            return PromptStep(in_prompt, min(self._prompt_chunk, in_prompt.prompt_rows - in_prompt.committed))
         self._prompt_was_last = False
         return DecodeStep(tuple(sorted(decoding, key=lambda sequence: sequence.slot))) if decoding else None
 

@@ -17,6 +17,8 @@ class Sequence:
         committed: leading tokens whose effect is in the state store. While decoding it is one less than all
             tokens: the newest one is the first row of the next window.
         drafts: proposals for the tokens after the newest one.
+        held_back: prompt tokens that no prompt step commits: a device step's first window begins with the last
+            one of them, so that the first token is sampled as every other.
         slot: state slot while running.
         pages: attention pages while running.
     """
@@ -27,6 +29,7 @@ class Sequence:
     output: list[int] = field(default_factory=list)
     committed: int = 0
     drafts: tuple[int, ...] = ()
+    held_back: int = 0
     slot: int = -1
     pages: tuple[int, ...] = ()
 
@@ -36,9 +39,14 @@ class Sequence:
         return len(self.prompt) + len(self.output)
 
     @property
+    def prompt_rows(self) -> int:
+        """Prompt tokens that prompt steps commit."""
+        return len(self.prompt) - self.held_back
+
+    @property
     def in_prompt(self) -> bool:
-        """Whether prompt rows are still to be committed."""
-        return self.committed < len(self.prompt)
+        """Whether prompt steps have rows to commit."""
+        return self.committed < self.prompt_rows
 
     @property
     def remaining(self) -> int:

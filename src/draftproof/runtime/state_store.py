@@ -51,6 +51,19 @@ class StateSizes:
     window_rows: int
 
 
+@dataclass(frozen=True)
+class LayerPools:
+    """State of all layers.
+
+    Attributes:
+        trunk: of the target's layers, in order.
+        head: keys and values of the MTP head's layers.
+    """
+
+    trunk: tuple[LayerState, ...]
+    head: tuple[KeyValueCache, ...]
+
+
 class StateStore:
     """Pages and slots of one model and its MTP head.
 
@@ -59,19 +72,22 @@ class StateStore:
         sizes: how much of it.
         dtype: of keys, values and convolution inputs; the recurrent state is float32.
         device: where it lives.
+        pools: the layers' state when it is somebody else's and only prompts go through this store; None makes
+            it.
     """
 
-    def __init__(self, spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        spec: ModelSpec,
+        sizes: StateSizes,
+        dtype: torch.dtype,
+        device: torch.device,
+        pools: LayerPools | None = None,
+    ) -> None:
         self.sizes = sizes
         self._device = device
-        self._trunk = tuple(_layer_state(layer.mixer, sizes, dtype, device) for layer in spec.layers)
-        head = spec.mtp
-        head_states = [
-            _layer_state(head.layer.mixer, sizes, dtype, device)
-            for _ in range(head.num_layers if head else 0)
-            if head
-        ]
-        self.head_caches = tuple(state for state in head_states if isinstance(state, KeyValueCache))
+        pools = pools or _allocate(spec, sizes, dtype, device)
+        self._trunk, self.head_caches = pools.trunk, pools.head
         pages_per_sequence = -(-sizes.max_positions // sizes.page_size)
         self._page_tables = torch.full((sizes.slots, pages_per_sequence), SCRAP_PAGE, device=device)
         self._lengths = [0] * sizes.slots
@@ -234,6 +250,19 @@ def _slot_index(slots: tuple[int, ...], device: torch.device) -> Tensor:
 def _consecutive(slots: Sequence[int]) -> slice | None:
     first = slots[0]
     return slice(first, first + len(slots)) if list(slots) == list(range(first, first + len(slots))) else None
+
+
+def _allocate(
+    spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device
+) -> LayerPools:
+    trunk = tuple(_layer_state(layer.mixer, sizes, dtype, device) for layer in spec.layers)
+    head = spec.mtp
+    head_states = [
+        _layer_state(head.layer.mixer, sizes, dtype, device)
+        for _ in range(head.num_layers if head else 0)
+        if head
+    ]
+    return LayerPools(trunk, tuple(state for state in head_states if isinstance(state, KeyValueCache)))
 
 
 def _layer_state(
