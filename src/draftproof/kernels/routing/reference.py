@@ -65,8 +65,8 @@ def router_logits(residual: Tensor, norm: NormScale, router: PackedMatrix) -> Te
 def choose(logits: Tensor, spec: MoeSpec) -> tuple[Tensor, Tensor]:
     """Weights (float32) and numbers (int64) of each row's experts, both [rows, experts per token], best
     first."""
-    order = torch.where(logits.isnan(), -torch.inf, logits)
-    largest, chosen = (part[:, : spec.experts_per_token] for part in order.sort(-1, True, stable=True))
+    order = torch.where(logits.isnan(), -torch.inf, logits).sort(dim=-1, descending=True, stable=True)
+    largest, chosen = (part[:, : spec.experts_per_token] for part in order)
     if spec.normalize_top_k:
         return largest.softmax(-1), chosen
     return (largest - logits.logsumexp(-1, keepdim=True)).exp(), chosen
