@@ -23,7 +23,7 @@ from draftproof.kernels.routing.routing import (
     Routing,
     RoutingScratch,
 )
-from draftproof.kernels.triton_operands import OPERAND
+from draftproof.kernels.triton_operands import OPERAND, to_bfloat16
 
 MOST_ROWS = 512
 """Rows whose pairs one program can count in registers."""
@@ -115,7 +115,7 @@ def _logits(
         value = tl.load(x + row[:, None] * x_stride + k[None, :], mask=kept, other=0.0).to(tl.float32)
         factor = tl.load(norm + k, mask=inside, other=0.0)
         square += tl.sum(value * value, axis=1)
-        scaled = (value * factor[None, :]).to(tl.bfloat16)
+        scaled = to_bfloat16(value * factor[None, :])
         place = (tile * CHUNKS + k // 32) * 512 + k % 32
         weight = tl.load(blocks + place[:, None] + lane[None, :] * 32, mask=(k < CHUNKS * 32)[:, None], other=0.0)
         total += tl.dot(scaled.to(OPERAND), weight.to(OPERAND))
