@@ -15,6 +15,8 @@ from draftproof.kernels.dequantize.reference import (
     dequantize_nvfp4,
 )
 from draftproof.kernels.half_linear import fbgemm
+from draftproof.kernels.packed_weights.formats import PackedMatrix
+from draftproof.kernels.packed_weights.unpacking import unpack
 
 
 class Linear(Protocol):
@@ -132,3 +134,22 @@ class ParallelLinear:
 
     def __call__(self, rows: Tensor) -> Tensor:
         return torch.cat([member(rows) for member in self.members], -1)
+
+
+class PackedLinear:
+    """Weight in the order of the GPU's matrix units, for prompts: real numbers exist only during a call.
+
+    A step's few rows are multiplied by kernels that read `matrix` itself.
+
+    Args:
+        matrix: packed weight; of a pair, the outputs are gate's and then up's.
+    """
+
+    def __init__(self, matrix: PackedMatrix) -> None:
+        self.matrix = matrix
+        self.out_features = matrix.rows
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        bias = self.matrix.bias
+        real = None if bias is None else bias[: self.out_features].to(rows.dtype)
+        return F.linear(rows, unpack(self.matrix, rows.dtype), real)

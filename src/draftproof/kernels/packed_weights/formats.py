@@ -18,13 +18,17 @@ class WeightFormat(Enum):
     FP8 = "fp8"
     """e4m3, with a scale per output row, and optionally one per block of 128 x 128."""
     INT8 = "int8"
-    """Symmetric, with a scale per output row and 128 inputs; opt-in, made at load from wider weights."""
+    """Sign and magnitude in one byte, with a scale per output row and 128 inputs; opt-in, made at load from
+    wider weights."""
     NVFP4 = "nvfp4"
     """e2m1 with an e4m3 scale per 16 inputs and a scale per output row."""
 
 
 CHUNK_COLUMNS = {WeightFormat.BF16: 32, WeightFormat.FP8: 64, WeightFormat.INT8: 64, WeightFormat.NVFP4: 128}
 """Inputs of one block of a tile."""
+
+SCALE_COLUMNS = 128
+"""Inputs that share a block scale (FP8, INT8)."""
 
 BLOCK_BYTES = {
     WeightFormat.BF16: 1024,
@@ -40,7 +44,8 @@ class PackedMatrix:
     """A matrix [rows, columns] in blocks of 16 rows by one chunk of columns.
 
     Rows and columns are padded with zeros to whole blocks. BF16, FP8 and INT8 blocks are the plain row-major
-    sub-matrix; NVFP4 blocks are described in `packing.py`.
+    sub-matrix; NVFP4 blocks are described in `nvfp4_blocks.py`. While experts are packed, all tensors have a
+    leading dimension for them.
 
     Attributes:
         format: how a weight is kept.
@@ -51,6 +56,9 @@ class PackedMatrix:
         block_scale: float32 [ceil(rows / 128), ceil(columns / 128)] for block FP8, [tiles * 16,
             ceil(columns / 128)] for INT8, else None.
         bias: [tiles * 16] float32 or None.
+        paired: gate and up of one MLP: tile i holds rows 8 i .. 8 i + 7 of gate, then the same of up, so that
+            one tile gives 8 finished activations. `rows` counts both; block FP8 has gate's rows of
+            `block_scale` first, ceil(rows / 2 / 128) for each.
     """
 
     format: WeightFormat
@@ -60,6 +68,13 @@ class PackedMatrix:
     row_scale: Tensor | None = None
     block_scale: Tensor | None = None
     bias: Tensor | None = None
+    paired: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one pass over the matrix reads: weights and scales."""
+        parts = (self.blocks, self.row_scale, self.block_scale, self.bias)
+        return sum(part.numel() * part.element_size() for part in parts if part is not None)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""CUDA C++ kernels: compiled at first use by NVRTC for the GPU at hand, kept in the user's cache folder."""
