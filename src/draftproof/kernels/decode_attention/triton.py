@@ -1,0 +1,203 @@
+"""Attention of a device step in two Triton launches: programs share each sequence's context, then a merge.
+
+A program serves one key/value head of one sequence and one share of its positions, for all its query heads and
+all rows at once: one tile for the matrix units. The last program of a sequence makes the window's own keys and
+values, stores them, and attends to them from registers, so that nobody waits for another's writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from draftproof.kernels.decode_attention.parameters import (
+    SMALLEST_SHARE,
+    AttentionParameters,
+    AttentionScratch,
+)
+from draftproof.kernels.decode_attention.triton_kernels import attend_share, merge_shares
+from draftproof.kernels.step_geometry import StepGeometry
+
+LARGEST_TILE = 64
+"""Rows x heads of the group in one program; more take further programs."""
+
+SMALLEST_TILE = 16
+"""The matrix units' smallest left operand."""
+
+LOG2_E = 1.4426950408889634
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How a program of `attend_share` works.
+
+    Attributes:
+        block: positions at a time.
+        warps: of the program.
+        stages: blocks in flight.
+    """
+
+    block: int
+    warps: int
+    stages: int
+
+
+def decode_attention(
+    projected: Tensor,
+    parameters: AttentionParameters,
+    keys: Tensor,
+    values: Tensor,
+    geometry: StepGeometry,
+    scratch: AttentionScratch,
+    *,
+    out: Tensor,
+) -> None:
+    """As `reference.decode_attention`; BF16. Outputs of rows past the page table mean nothing."""
+    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, None))
+
+
+def decode_attention_selected(
+    projected: Tensor,
+    parameters: AttentionParameters,
+    keys: Tensor,
+    values: Tensor,
+    geometry: StepGeometry,
+    row_index: Tensor,
+    scratch: AttentionScratch,
+    *,
+    out: Tensor,
+) -> None:
+    """As `reference.decode_attention_selected`; BF16."""
+    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, row_index))
+
+
+def supports(projected: Tensor, parameters: AttentionParameters, *_: object, **__: object) -> str | None:
+    """Why a call with these arguments cannot run here, or None."""
+    if projected.dtype is not torch.bfloat16:
+        return f"activations are {projected.dtype}, not bfloat16"
+    width = parameters.head_dim
+    if width & (width - 1) or not 16 <= width <= 256:
+        return f"head_dim {width} is not a power of two from 16 to 256"
+    if parameters.cos.shape[1] > width:
+        return f"{parameters.cos.shape[1]} rotated dimensions of {width}"
+    return None
+
+
+@dataclass(frozen=True)
+class _Call:
+    projected: Tensor
+    parameters: AttentionParameters
+    keys: Tensor
+    values: Tensor
+    geometry: StepGeometry
+    scratch: AttentionScratch
+    out: Tensor
+    row_index: Tensor | None
+
+    @property
+    def query_rows(self) -> int:
+        """Rows of a sequence that attend."""
+        return self.geometry.rows if self.row_index is None else 1
+
+    @property
+    def group_room(self) -> int:
+        """Rows of the tile for the heads of one window row."""
+        return triton.next_power_of_2(self.parameters.heads // self.parameters.key_value_heads)
+
+    @property
+    def tile(self) -> int:
+        """Rows of a program's tile."""
+        wanted = triton.next_power_of_2(self.query_rows) * self.group_room
+        return min(max(wanted, SMALLEST_TILE), LARGEST_TILE)
+
+    @property
+    def tiles(self) -> int:
+        """Programs that split the rows of one window."""
+        return -(-self.query_rows * self.group_room // self.tile)
+
+
+def tiling_for(tile: int, batch: int, splits: int) -> Tiling:
+    """Settings for a tile of so many rows; measured on an H200."""
+    return Tiling(block=64, warps=8 if tile >= 32 else 4, stages=2)
+
+
+def _launch(call: _Call) -> None:
+    parameters, geometry, scratch = call.parameters, call.geometry, call.scratch
+    batch, splits = geometry.batch, scratch.splits
+    tiling = tiling_for(call.tile, batch, splits)
+    dependent = _dependent_launch(call.out.device)
+    launch = {"launch_pdl": True} if dependent else {}
+    selected = call.row_index if call.row_index is not None else geometry.slots
+    attend_share[(splits, parameters.key_value_heads * call.tiles, batch)](
+        call.projected,
+        call.projected.stride(0),
+        parameters.query_norm.weight,
+        parameters.key_norm.weight,
+        parameters.cos,
+        parameters.sin,
+        parameters.cos.shape[0],
+        call.keys,
+        call.values,
+        geometry.slots,
+        geometry.lengths,
+        geometry.page_table,
+        geometry.page_table.shape[1],
+        selected,
+        scratch.partial,
+        scratch.statistics,
+        call.out,
+        call.out.stride(0),
+        parameters.query_norm.epsilon,
+        parameters.key_norm.epsilon,
+        parameters.head_dim**-0.5 * LOG2_E,
+        HEADS=parameters.heads,
+        KEY_VALUE_HEADS=parameters.key_value_heads,
+        HEAD_DIM=parameters.head_dim,
+        ROTATED=parameters.cos.shape[1],
+        GATED=parameters.gated,
+        PAGE_SIZE=geometry.page_size,
+        ROWS=geometry.rows,
+        SELECTED=call.row_index is not None,
+        GROUP_ROOM=call.group_room,
+        TILE=call.tile,
+        TILES=call.tiles,
+        SPLITS=splits,
+        SHARE=SMALLEST_SHARE,
+        BLOCK=tiling.block,
+        STAGES=tiling.stages,
+        DEPENDENT=dependent,
+        num_warps=tiling.warps,
+        **launch,
+    )
+    if splits == 1:
+        return
+    merge_shares[(batch * call.query_rows, parameters.heads)](
+        call.projected,
+        call.projected.stride(0),
+        geometry.slots,
+        geometry.lengths,
+        selected,
+        scratch.partial,
+        scratch.statistics,
+        call.out,
+        call.out.stride(0),
+        HEADS=parameters.heads,
+        HEAD_DIM=parameters.head_dim,
+        GATED=parameters.gated,
+        ROWS=geometry.rows,
+        SELECTED=call.row_index is not None,
+        SPLITS=splits,
+        SHARE=SMALLEST_SHARE,
+        CHUNK=16,
+        DEPENDENT=dependent,
+        num_warps=4,
+        **launch,
+    )
+
+
+def _dependent_launch(device: torch.device) -> bool:
+    """Whether a kernel may start before the one in front of it ends, and wait for it inside."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)

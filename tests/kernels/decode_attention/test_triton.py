@@ -1,0 +1,84 @@
+"""The Triton kernels against the definition, under the interpreter, on small odd shapes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftproof.kernels.decode_attention import reference
+from draftproof.kernels.decode_attention import triton as kernels
+from draftproof.kernels.decode_attention.parameters import AttentionScratch
+from tests.kernels.decode_attention.cases import NAN, Case, Shape, make_case
+
+# Weights of the values are rounded to BF16 before the product, and so is the result.
+TOLERANCE = {"atol": 1.6e-2, "rtol": 1.6e-2}
+
+SHAPES = {
+    "tiny": Shape(),
+    "odd group, ungated": Shape(6, 2, 16, 8, gated=False),
+    "group of one": Shape(2, 2, 32, 32),
+    "more rows than a tile": Shape(16, 1, 16, 4),
+}
+
+
+def scratch_of(case: Case, splits: int) -> AttentionScratch:
+    shape = (splits, len(case.projected), case.parameters.heads)
+    device = case.projected.device
+    return AttentionScratch(
+        torch.full((*shape, case.parameters.head_dim), NAN, device=device),
+        torch.full((2, *shape), NAN, device=device),
+    )
+
+
+def run(module: object, case: Case, splits: int, row_index: Tensor | None = None) -> Tensor:
+    rows = len(case.projected) if row_index is None else case.geometry.batch
+    width = case.parameters.heads * case.parameters.head_dim
+    out = torch.full((rows, width), NAN, dtype=torch.bfloat16, device=case.projected.device)
+    common = (case.projected, case.parameters, case.keys, case.values, case.geometry)
+    scratch = scratch_of(case, splits)
+    if row_index is None:
+        module.decode_attention(*common, scratch, out=out)  # type: ignore[attr-defined]
+    else:
+        module.decode_attention_selected(*common, row_index, scratch, out=out)  # type: ignore[attr-defined]
+    return out
+
+
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+@pytest.mark.parametrize("splits", [1, 2, 4])
+def test_it_is_the_definition(shape: Shape, splits: int) -> None:
+    rows = 6 if shape.heads == 16 else 3
+    lengths = [0, 63, 64, 150]
+    case, again = (make_case(shape, lengths, rows) for _ in range(2))
+    expected = run(reference, again, splits)
+    torch.testing.assert_close(run(kernels, case, splits), expected, **TOLERANCE)
+    torch.testing.assert_close(case.keys, again.keys, equal_nan=True, atol=8e-3, rtol=8e-3)
+    assert torch.equal(case.values.nan_to_num(), again.values.nan_to_num())
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_the_selected_row(splits: int) -> None:
+    case, again = (make_case(Shape(), [7, 0, 130], 4) for _ in range(2))
+    index = torch.tensor([3, 0, 2], dtype=torch.int32)
+    expected = run(reference, again, splits, index)
+    torch.testing.assert_close(run(kernels, case, splits, index), expected, **TOLERANCE)
+    torch.testing.assert_close(case.keys, again.keys, equal_nan=True, atol=8e-3, rtol=8e-3)
+
+
+def test_padded_sequences_and_rows_past_the_page_table_harm_nobody() -> None:
+    alone = make_case(Shape(), [14], 4, room=16)
+    padded = make_case(Shape(), [14], 4, room=16, padded=2)
+    padded.projected[:4] = alone.projected
+    first, second = run(kernels, alone, 2), run(kernels, padded, 2)
+    assert torch.equal(first[:2], second[:2])
+    assert not first[:2].isnan().any()
+    assert torch.equal(alone.keys[1:], padded.keys[1:])
+
+
+def test_reasons_against_a_call() -> None:
+    case = make_case(Shape(), [3], 1, dtype=torch.float32)
+    assert "not bfloat16" in str(kernels.supports(case.projected, case.parameters))
+    case = make_case(Shape(head_dim=48), [3], 1)
+    assert "head_dim 48" in str(kernels.supports(case.projected, case.parameters))
+    case = make_case(Shape(), [3], 1)
+    assert kernels.supports(case.projected, case.parameters) is None
