@@ -9,14 +9,44 @@ import torch
 from torch import Tensor
 
 from draftproof.architecture.spec import AttentionSpec, GatedDeltaNetSpec, ModelSpec
+from draftproof.kernels.advance.state import SlotProgress, SlotRules
 from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.kernels.gated_delta_step.reference import RecurrentState
+from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN, SlotSampling
 from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.layers.window import KeyValueCache
 from draftproof.runtime.pages import SCRAP_PAGE
+from draftproof.runtime.sampling import SamplingParameters
 from draftproof.runtime.state_store import LayerPools, StateSizes, StateStore
 
 DeviceLayerState = KeyValueCache | DeviceRecurrentState
+
+MOST_STOP_TOKENS = 16
+"""Stop tokens that the device looks for; a request with more is stopped by the host, a step later."""
+
+ALL_TOKENS = torch.iinfo(torch.int32).max
+"""top-k that keeps every token."""
+
+
+@dataclass(frozen=True)
+class SequenceRules:
+    """What a request fixes for its sequence.
+
+    Attributes:
+        newest: token of the first window's first row: the prompt's last.
+        max_tokens: most output tokens.
+        min_tokens: output tokens before a stop token counts.
+        draft_limit: most drafts of a window.
+        stop_token_ids: what ends the output.
+        parameters: how tokens are chosen.
+    """
+
+    newest: int
+    max_tokens: int
+    min_tokens: int
+    draft_limit: int
+    stop_token_ids: tuple[int, ...]
+    parameters: SamplingParameters
 
 
 @dataclass(frozen=True)
@@ -27,9 +57,9 @@ class DeviceState:
         sizes: how much of it; the scrap slot comes on top.
         trunk: state of the target's layers, in order.
         head: keys and values of the MTP head's layers.
-        lengths: [slots + 1] int32, committed positions.
-        pending: [slots + 1] int32, accepted rows still in the stash.
-        parity: [slots + 1] int32, newest side of the double-buffered pools.
+        progress: where every slot's sequence stands.
+        rules: what ends its output and how many drafts it may have.
+        sampling: how its tokens are chosen.
         page_table: [slots + 1, pages per sequence] int32.
         prompts: the same pools as prompt steps see them, which run before a sequence's first device step:
             parity 0, nothing pending.
@@ -38,9 +68,9 @@ class DeviceState:
     sizes: StateSizes
     trunk: tuple[DeviceLayerState, ...]
     head: tuple[KeyValueCache, ...]
-    lengths: Tensor
-    pending: Tensor
-    parity: Tensor
+    progress: SlotProgress
+    rules: SlotRules
+    sampling: SlotSampling
     page_table: Tensor
     prompts: StateStore
 
@@ -62,18 +92,17 @@ class DeviceState:
             _pages(mixer, sizes, dtype, device) for mixer in head_mixers if isinstance(mixer, AttentionSpec)
         )
 
-        def whole(*shape: int) -> Tensor:
-            return torch.zeros(sizes.slots + 1, *shape, dtype=torch.int32, device=device)
-
+        slots = sizes.slots + 1
+        pages_per_sequence = -(-sizes.max_positions // sizes.page_size)
         prompt_pools = LayerPools(tuple(_seen_by_prompts(state) for state in trunk), head)
         return DeviceState(
             sizes=sizes,
             trunk=trunk,
             head=head,
-            lengths=whole(),
-            pending=whole(),
-            parity=whole(),
-            page_table=whole(-(-sizes.max_positions // sizes.page_size)),
+            progress=SlotProgress.make(slots, sizes.window_rows - 1, device),
+            rules=SlotRules.make(slots, MOST_STOP_TOKENS, device),
+            sampling=SlotSampling.greedy(slots, device),
+            page_table=torch.zeros(slots, pages_per_sequence, dtype=torch.int32, device=device),
             prompts=StateStore(spec, sizes, dtype, device, prompt_pools),
         )
 
@@ -82,13 +111,30 @@ class DeviceState:
         """Slot of a bucket's unused places; its pages are the scrap page."""
         return self.sizes.slots
 
-    def open_slot(self, slot: int, pages: Sequence[int]) -> None:
+    def open_slot(self, slot: int, pages: Sequence[int], rules: SequenceRules) -> None:
         """Give a slot to a new sequence: nothing committed, its pages in order."""
-        for counter in (self.lengths, self.pending, self.parity):
+        progress = self.progress
+        for counter in (progress.lengths, progress.pending, progress.parity, progress.draft_counts):
             counter[slot] = 0
+        progress.running[slot] = 1
+        progress.inputs[slot, 0] = rules.newest
+        progress.remaining[slot] = rules.max_tokens
+        progress.unstoppable[slot] = rules.min_tokens
+        self.rules.draft_limit[slot] = rules.draft_limit
+        stops = [*rules.stop_token_ids, *[NO_TOKEN] * MOST_STOP_TOKENS][:MOST_STOP_TOKENS]
+        self.rules.stop_tokens[slot] = torch.tensor(stops, dtype=torch.int32)
+        self._set_sampling(slot, rules.parameters)
         self.page_table[slot] = SCRAP_PAGE
         self.page_table[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
         self.prompts.open_slot(slot, pages)
+
+    def _set_sampling(self, slot: int, parameters: SamplingParameters) -> None:
+        sampling = self.sampling
+        sampling.temperature[slot] = 0.0 if parameters.is_greedy else parameters.temperature
+        sampling.seeds[slot] = parameters.signed_seed
+        sampling.top_k[slot] = parameters.top_k if parameters.top_k > 0 else ALL_TOKENS
+        sampling.top_p[slot] = parameters.top_p
+        sampling.min_p[slot] = parameters.min_p
 
     def geometry(self, slots: Tensor, rows: int, lengths: Tensor | None = None) -> StepGeometry:
         """How a step sees the sequences of `slots` ([batch] int32).
@@ -101,9 +147,9 @@ class DeviceState:
         return StepGeometry(
             rows=rows,
             slots=slots,
-            lengths=self.lengths if lengths is None else lengths,
-            pending=self.pending,
-            parity=self.parity,
+            lengths=self.progress.lengths if lengths is None else lengths,
+            pending=self.progress.pending,
+            parity=self.progress.parity,
             page_table=self.page_table,
             page_size=self.sizes.page_size,
         )

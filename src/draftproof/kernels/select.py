@@ -32,6 +32,13 @@ PACKAGES: Mapping[str, str] = {
     "gated_delta_decode": "gated_delta_decode",
     "decode_attention": "decode_attention",
     "decode_attention_selected": "decode_attention",
+    "embed_inputs": "embedding",
+    "enter_head": "embedding",
+    "enter_chain": "embedding",
+    "last_rows": "embedding",
+    "sample_rows": "row_sampling",
+    "sample_drafts": "row_sampling",
+    "advance": "advance",
 }
 """Op (field of `StepKernels` and name of the function) to its folder below `draftproof.kernels`."""
 
@@ -50,6 +57,13 @@ class StepKernels:
     gated_delta_decode: Operation
     decode_attention: Operation
     decode_attention_selected: Operation
+    embed_inputs: Operation
+    enter_head: Operation
+    enter_chain: Operation
+    last_rows: Operation
+    sample_rows: Operation
+    sample_drafts: Operation
+    advance: Operation
     report: SelectionReport
 
 
