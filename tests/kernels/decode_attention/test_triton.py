@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from draftproof.kernels.decode_attention import reference
 from draftproof.kernels.decode_attention import triton as kernels
-from draftproof.kernels.decode_attention.parameters import AttentionScratch
-from tests.kernels.decode_attention.cases import NAN, Case, Shape, make_case
-
-# Weights of the values are rounded to BF16 before the product, and so is the result.
-TOLERANCE = {"atol": 1.6e-2, "rtol": 1.6e-2}
+from tests.kernels.decode_attention.cases import Shape, make_case
+from tests.kernels.decode_attention.running import TOLERANCE, run
 
 SHAPES = {
     "tiny": Shape(),
@@ -20,28 +16,6 @@ SHAPES = {
     "group of one": Shape(2, 2, 32, 32),
     "more rows than a tile": Shape(16, 1, 16, 4),
 }
-
-
-def scratch_of(case: Case, splits: int) -> AttentionScratch:
-    shape = (splits, len(case.projected), case.parameters.heads)
-    device = case.projected.device
-    return AttentionScratch(
-        torch.full((*shape, case.parameters.head_dim), NAN, device=device),
-        torch.full((2, *shape), NAN, device=device),
-    )
-
-
-def run(module: object, case: Case, splits: int, row_index: Tensor | None = None) -> Tensor:
-    rows = len(case.projected) if row_index is None else case.geometry.batch
-    width = case.parameters.heads * case.parameters.head_dim
-    out = torch.full((rows, width), NAN, dtype=torch.bfloat16, device=case.projected.device)
-    common = (case.projected, case.parameters, case.keys, case.values, case.geometry)
-    scratch = scratch_of(case, splits)
-    if row_index is None:
-        module.decode_attention(*common, scratch, out=out)  # type: ignore[attr-defined]
-    else:
-        module.decode_attention_selected(*common, row_index, scratch, out=out)  # type: ignore[attr-defined]
-    return out
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)

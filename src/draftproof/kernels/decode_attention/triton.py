@@ -1,8 +1,8 @@
 """Attention of a device step in two Triton launches: programs share each sequence's context, then a merge.
 
-A program serves one key/value head of one sequence and one share of its positions, for all its query heads and
-all rows at once: one tile for the matrix units. The last program of a sequence makes the window's own keys and
-values, stores them, and attends to them from registers, so that nobody waits for another's writes.
+A program serves one key/value head of one sequence and one share of its positions, for all its query heads
+and all rows at once: one tile for the matrix units. The last program of a sequence makes the window's own keys
+and values, stores them, and attends to them from registers, so that nobody waits for another's writes.
 """
 
 from __future__ import annotations
