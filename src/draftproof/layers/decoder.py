@@ -12,6 +12,7 @@ from draftproof.layers.gated_delta_net import GatedDeltaNet
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
 from draftproof.layers.norm import OffsetRmsNorm
+from draftproof.layers.packed_mixture import PackedMixture
 from draftproof.layers.window import AttentionRows, KeyValueCache
 
 
@@ -22,7 +23,7 @@ class AttentionLayer:
     input_norm: OffsetRmsNorm
     attention: Attention
     post_attention_norm: OffsetRmsNorm
-    mlp: GatedMlp | MixtureOfExperts
+    mlp: GatedMlp | MixtureOfExperts | PackedMixture
 
     def __call__(
         self, hidden: Tensor, angles: tuple[Tensor, Tensor], cache: KeyValueCache, rows: AttentionRows
@@ -50,7 +51,7 @@ class RecurrentLayer:
     input_norm: OffsetRmsNorm
     mixer: GatedDeltaNet
     post_attention_norm: OffsetRmsNorm
-    mlp: GatedMlp | MixtureOfExperts
+    mlp: GatedMlp | MixtureOfExperts | PackedMixture
 
     def __call__(self, hidden: Tensor, state: RecurrentState, rows: WindowRows) -> Tensor:
         """[batch, rows, hidden] to the same."""

@@ -6,10 +6,15 @@ import torch
 
 from draftproof.architecture.spec import MoeSpec
 from draftproof.kernels.experts.reference import Experts
+from draftproof.layers.linear import PackedLinear
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
+from draftproof.layers.packed_mixture import PackedMixture
 from draftproof.models.account import TensorAccount
-from draftproof.models.stored_linear import LoadTarget, Matrix, join, load_linear, read_matrix
+from draftproof.models.expert_stacks import load_packed_experts
+from draftproof.models.packed import pack_stored
+from draftproof.models.projections import join, join_pair, load_linear
+from draftproof.models.stored_linear import DenseBackend, LoadTarget, Matrix, read_matrix
 
 
 def load_mlp(
@@ -18,14 +23,13 @@ def load_mlp(
     """A gated MLP stored as `gate_proj`, `up_proj`, `down_proj` below `prefix`."""
     gate = read_matrix(account, f"{prefix}gate_proj", (intermediate, hidden), target)
     up = read_matrix(account, f"{prefix}up_proj", (intermediate, hidden), target)
-    return GatedMlp(
-        join([gate, up], target), load_linear(account, f"{prefix}down_proj", (hidden, intermediate), target)
-    )
+    down = load_linear(account, f"{prefix}down_proj", (hidden, intermediate), target)
+    return GatedMlp(join_pair(gate, up, target), down)
 
 
 def load_mixture(
     account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec, target: LoadTarget
-) -> MixtureOfExperts:
+) -> MixtureOfExperts | PackedMixture:
     """Router, routed experts and shared expert below `prefix`; the layout is read from the tensor names."""
     router = account.take(f"{prefix}gate.weight", (spec.num_experts, hidden)).float()
     shared = None
@@ -35,6 +39,9 @@ def load_mixture(
         router = torch.cat((router, shared_gate))
         shared = load_mlp(account, f"{prefix}shared_expert.", hidden, spec.shared_intermediate_size, target)
     fused = account.has(f"{prefix}experts.gate_up_proj")
+    if target.backend is DenseBackend.PACKED_BLOCKS:
+        packed = load_packed_experts(account, f"{prefix}experts.", hidden, spec, fused)
+        return PackedMixture(spec, PackedLinear(pack_stored(Matrix(router))), packed, shared)
     experts = (_fused_experts if fused else _separate_experts)(
         account, f"{prefix}experts.", hidden, spec, target
     )

@@ -18,24 +18,18 @@ from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.layers.attention import Attention
 from draftproof.layers.decoder import AttentionLayer, DecoderLayer, RecurrentLayer
 from draftproof.layers.gated_delta_net import GatedDeltaNet
-from draftproof.layers.linear import Linear, TiedLinear
+from draftproof.layers.linear import Linear
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.moe import MixtureOfExperts
 from draftproof.layers.norm import OffsetRmsNorm
+from draftproof.layers.packed_mixture import PackedMixture
 from draftproof.layers.rotary import RotaryEmbedding
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.experts import load_mixture, load_mlp
+from draftproof.models.projections import join, load_linear, tied_head
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.models.stored_linear import (
-    LoadTarget,
-    Matrix,
-    Stored,
-    WeightStorage,
-    join,
-    load_linear,
-    read_matrix,
-)
+from draftproof.models.stored_linear import LoadTarget, Matrix, Stored, WeightStorage, read_matrix
 
 VISION_SKIPPED = "vision tower (text only)"
 HEAD_SKIPPED = "MTP head (drafting without it)"
@@ -99,7 +93,7 @@ class _Builder:
             for index, layer in enumerate(spec.layers)
         )
         if spec.tie_word_embeddings:
-            lm_head: Linear = TiedLinear(embedding)
+            lm_head = tied_head(embedding, self._target)
             self._account.skip_prefix("lm_head.", TIED_SKIPPED)
         else:
             lm_head = load_linear(self._account, "lm_head", table, self._target)
@@ -131,7 +125,7 @@ class _Builder:
             input_norm, self._gated_delta_net(f"{prefix}linear_attn.", layer.mixer), post_norm, mlp
         )
 
-    def _mlp(self, prefix: str, layer: LayerSpec) -> GatedMlp | MixtureOfExperts:
+    def _mlp(self, prefix: str, layer: LayerSpec) -> GatedMlp | MixtureOfExperts | PackedMixture:
         if isinstance(layer.mlp, DenseMlpSpec):
             return load_mlp(
                 self._account, prefix, self._spec.hidden_size, layer.mlp.intermediate_size, self._target

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -12,15 +11,11 @@ from torch import Tensor
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.errors import AccountingError, UnsupportedRequest
 from draftproof.kernels.dequantize.reference import NVFP4_BLOCK, dequantize_fp8_block, dequantize_nvfp4
-from draftproof.kernels.half_linear import fbgemm
 from draftproof.layers.linear import (
-    DenseLinear,
     Fp8BlockLinear,
     Fp8ScaledLinear,
-    HalfLinear,
     Linear,
     Nvfp4Linear,
-    ParallelLinear,
 )
 from draftproof.models.account import TensorAccount
 
@@ -45,6 +40,8 @@ class DenseBackend(Enum):
     """torch.mm in the compute dtype."""
     FBGEMM_HALF = "fbgemm-half"
     """Half-precision storage with float32 arithmetic where that is exact; torch.mm elsewhere."""
+    PACKED_BLOCKS = "packed-blocks"
+    """The blocks that the kernels of a device step read, for every precision; goes with packed storage."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ class Matrix:
     """A stored matrix as real numbers: values * scale.
 
     Attributes:
-        values: [out, in] float32.
+        values: [out, in] float32, or as stored where the backend packs blocks.
         scale: [out] float32; None for ones. Kept apart because the values of a quantised matrix are short
             binary numbers, and their product with a scale is not.
         bias: [out] or None.
@@ -90,27 +87,6 @@ Stored = Matrix | Linear
 """A matrix as real numbers, or a projection that keeps its stored form."""
 
 
-def load_linear(account: TensorAccount, module: str, shape: tuple[int, int], target: LoadTarget) -> Linear:
-    """Load one projection; see `read_matrix`."""
-    return join([read_matrix(account, module, shape, target)], target)
-
-
-def join(members: Sequence[Stored], target: LoadTarget) -> Linear:
-    """One projection that gives the outputs of all members side by side."""
-    matrices = [member for member in members if isinstance(member, Matrix)]
-    if len(matrices) < len(members):
-        alone = [join([member], target) if isinstance(member, Matrix) else member for member in members]
-        return alone[0] if len(alone) == 1 else ParallelLinear(alone)
-    values = torch.cat([matrix.values for matrix in matrices])
-    scale = _side_by_side([(matrix.scale, matrix.values, 1.0) for matrix in matrices])
-    bias = _side_by_side([(matrix.bias, matrix.values, 0.0) for matrix in matrices])
-    if target.backend is DenseBackend.FBGEMM_HALF and bias is None and fbgemm.fits_half(values):
-        return HalfLinear(values, scale)
-    if scale is not None:
-        values = values * scale.unsqueeze(1)
-    return DenseLinear(values.to(target.dtype), None if bias is None else bias.to(target.dtype))
-
-
 def read_matrix(account: TensorAccount, module: str, shape: tuple[int, int], target: LoadTarget) -> Stored:
     """Read one matrix; its precision is what the tensors on disk say.
 
@@ -124,11 +100,8 @@ def read_matrix(account: TensorAccount, module: str, shape: tuple[int, int], tar
         AccountingError: a tensor is missing, has another shape, or is a scale that cannot be.
         UnsupportedRequest: a precision that is recognised but not loaded.
     """
-    stored = _quantized_or_dense(account, module, shape, target.storage)
-    for scale in ("input_scale", "input_global_scale"):
-        account.skip(f"{module}.{scale}", ACTIVATION_SCALE)
-    for scale in ("k_scale", "v_scale"):
-        account.skip(f"{module}.{scale}", CACHE_SCALE)
+    stored = _quantized_or_dense(account, module, shape, target)
+    skip_unused_scales(account, module)
     if account.has(f"{module}.bias"):
         if not isinstance(stored, Matrix):
             raise UnsupportedRequest(f"{module} has a bias and packed weights", "Load it with dense weights.")
@@ -136,9 +109,19 @@ def read_matrix(account: TensorAccount, module: str, shape: tuple[int, int], tar
     return stored
 
 
+def skip_unused_scales(account: TensorAccount, module: str) -> None:
+    """Leave out scales of activations and of the cache, which stay in the compute dtype."""
+    # The loops hold literal names: they are read as source when a checkpoint is verified for this engine.
+    for scale in ("input_scale", "input_global_scale"):
+        account.skip(f"{module}.{scale}", ACTIVATION_SCALE)
+    for scale in ("k_scale", "v_scale"):
+        account.skip(f"{module}.{scale}", CACHE_SCALE)
+
+
 def _quantized_or_dense(
-    account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage
+    account: TensorAccount, module: str, shape: tuple[int, int], target: LoadTarget
 ) -> Stored:
+    storage = target.storage
     if account.has(f"{module}.weight_packed"):
         entry = account.entry(f"{module}.weight_packed")
         if entry.dtype != "U8":
@@ -149,7 +132,8 @@ def _quantized_or_dense(
         )
     entry = account.entry(f"{module}.weight")
     if entry.dtype in DENSE_DTYPES:
-        return Matrix(account.take(entry.name, shape).float())
+        values = account.take(entry.name, shape)
+        return Matrix(values if target.backend is DenseBackend.PACKED_BLOCKS else values.float())
     if entry.dtype == "U8":
         return _nvfp4(account, entry, shape, _scalar(account, f"{module}.weight_scale_2"), storage)
     if entry.dtype == "F8_E4M3":
@@ -173,7 +157,7 @@ def _nvfp4(
     rows, columns = shape
     packed = account.take(entry.name, (rows, columns // 2))
     name = f"{entry.name.rpartition('.')[0]}.weight_scale"
-    block_scale = _checked(account.take(name, (rows, columns // NVFP4_BLOCK)), name)
+    block_scale = checked_scale(account.take(name, (rows, columns // NVFP4_BLOCK)), name)
     if storage is WeightStorage.PACKED:
         return Nvfp4Linear(packed, block_scale, global_scale)
     return Matrix(
@@ -189,8 +173,8 @@ def _fp8_block(
         raise AccountingError(
             f"tensor {entry.name} has shape {list(entry.shape)}, block scales have two dimensions"
         )
-    block = (_block_size(shape[0], entry.shape[0]), _block_size(shape[1], entry.shape[1]))
-    scale = _checked(account.take(entry.name), entry.name)
+    block = (block_size(shape[0], entry.shape[0]), block_size(shape[1], entry.shape[1]))
+    scale = checked_scale(account.take(entry.name), entry.name)
     weight = account.take(f"{module}.weight", shape)
     if storage is WeightStorage.PACKED:
         return Fp8BlockLinear(weight, scale, block)
@@ -201,7 +185,7 @@ def _fp8_scaled(
     account: TensorAccount, module: str, shape: tuple[int, int], storage: WeightStorage
 ) -> Stored:
     name = f"{module}.weight_scale"
-    scale = _checked(account.take(name), name).float().reshape(-1)
+    scale = checked_scale(account.take(name), name).float().reshape(-1)
     if scale.numel() not in (1, shape[0]):
         raise AccountingError(f"tensor {name} holds {scale.numel()} scales for {shape[0]} rows")
     weight = account.take(f"{module}.weight", shape)
@@ -210,18 +194,7 @@ def _fp8_scaled(
     return Matrix(weight.float(), scale.expand(shape[0]))
 
 
-def _side_by_side(parts: Sequence[tuple[Tensor | None, Tensor, float]]) -> Tensor | None:
-    """Per-output vectors of several matrices as one, with a neutral value where a matrix has none."""
-    if all(vector is None for vector, _, _ in parts):
-        return None
-    vectors = [
-        values.new_full((values.shape[0],), neutral) if vector is None else vector
-        for vector, values, neutral in parts
-    ]
-    return torch.cat(vectors)
-
-
-def _block_size(size: int, blocks: int) -> int:
+def block_size(size: int, blocks: int) -> int:
     """Width of a block: 128 in released checkpoints; smaller powers of two when 128 does not give this
     count."""
     for width in (128, 64, 32, 16):
@@ -236,10 +209,10 @@ def _scalar(account: TensorAccount, name: str) -> Tensor:
     value = account.take(name)
     if value.numel() != 1:
         raise AccountingError(f"tensor {name} holds {value.numel()} values, one is expected")
-    return _checked(value, name).float().reshape(())
+    return checked_scale(value, name).float().reshape(())
 
 
-def _checked(scale: Tensor, name: str) -> Tensor:
+def checked_scale(scale: Tensor, name: str) -> Tensor:
     """A scale that is negative or not finite makes NaN or garbage of its weights: refuse it by name.
 
     A zero block scale is legitimate (a block of zeros); a zero global scale is not.

@@ -96,7 +96,7 @@ class SyntheticReader:
         values = torch.empty(tuple(shape), dtype=dtype, device=device)
         if dtype is not torch.float8_e4m3fn:
             return values.normal_(0.0, deviation, generator=self._generator(device))
-        for part in values.view(-1).split(_SLICE):
+        for part in torch.split(values.view(-1), _SLICE):
             wide = torch.empty(part.shape, device=device)
             part.copy_(wide.normal_(0.0, deviation, generator=self._generator(device)))
         return values
