@@ -35,20 +35,22 @@ __device__ __forceinline__ uint32_t raise(uint32_t pair) {
   return raised;
 }
 
-struct Nvfp4Masks { uint32_t value, sign, middle, low, scale, one; };
+struct Nvfp4Masks { uint32_t value, rest, spread, scale, one; };
 __device__ __forceinline__ Nvfp4Masks nvfp4_masks() {
   Nvfp4Masks m;
-  m.value = opaque(0x81C081C0u); m.sign = opaque(0x80008000u); m.middle = opaque(0x01000100u);
-  m.low = opaque(0x00C000C0u); m.scale = opaque(0x0FF00000u); m.one = opaque(0x30000000u);
+  m.value = opaque(0x81C081C0u); m.rest = opaque(0x6C006C00u); m.spread = opaque((1u << 29) | (1u << 24) | (1u << 2));
+  m.scale = opaque(0x0FF00000u); m.one = opaque(0x30000000u);
   return m;
 }
 // The four pairs of a 32-bit word (8 weights of one row): inputs 4t, 4t + 1 | 4t + 2, 4t + 3 of an even group of
-// 16, then of the odd one. The fourth pair's bits are scattered into what the masks of the others leave.
+// 16, then of the odd one. The fourth pair's bits are scattered into what the masks of the others leave; one 64-bit
+// product moves them left by 2, right by 3 and right by 8 (its high word), and none of its sums carries.
 __device__ __forceinline__ uint32_t nvfp4_pair0(uint32_t word, const Nvfp4Masks& m) { return word & m.value; }
 __device__ __forceinline__ uint32_t nvfp4_pair1(uint32_t word, const Nvfp4Masks& m) { return (word << 3) & m.value; }
 __device__ __forceinline__ uint32_t nvfp4_pair2(uint32_t word, const Nvfp4Masks& m) { return (word << 6) & m.value; }
 __device__ __forceinline__ uint32_t nvfp4_pair3(uint32_t word, const Nvfp4Masks& m) {
-  return and_or(word >> 4, m.low, and_or(word >> 5, m.middle, (word << 1) & m.sign));
+  const unsigned long long moved = (unsigned long long)(word & m.rest) * m.spread;
+  return ((uint32_t)moved | (uint32_t)(moved >> 32)) & m.value;
 }
 // Byte `index` of four block scales.
 __device__ __forceinline__ float nvfp4_scale(uint32_t four, int index, const Nvfp4Masks& m) {

@@ -9,7 +9,8 @@ by one shift and one mask (sign at bit 15, magnitude at bits 8 .. 6):
     pair 0   sign at bit 15, magnitude at 8 .. 6      no shift
     pair 1   sign at bit 12, magnitude at 5 .. 3      left by 3
     pair 2   sign at bit 9, magnitude at 2 .. 0       left by 6
-    pair 3   sign at bit 14, magnitude at 13, 11, 10  what the others leave
+    pair 3   sign at bit 13, magnitude at 11, 10, 14  what the others leave, so that left by 2, right by 3 and right
+                                                      by 8 can be added up by one multiplication of the masked word
 
 Bytes 1024 .. 1151 are the scales: [2 halves][row g][group of 16 inputs]. A byte holds the exponent's 5 low bits and
 3 mantissa bits of 2^-9 times the block scale as a float32: `byte << 20 | 0x30000000` are that number's bits. A
@@ -88,8 +89,8 @@ def decode_blocks(blocks: Tensor) -> Tensor:
 def _code(half_words: Tensor, pair: int) -> Tensor:
     """4-bit codes of one pair's weights, given as int32 half words."""
     if pair == 3:
-        sign, high, rest = half_words >> 14, half_words >> 13, half_words >> 10
-        return ((sign & 1) << 3) | ((high & 1) << 2) | (rest & 3)
+        sign, high, low = half_words >> 13, half_words >> 10, half_words >> 14
+        return ((sign & 1) << 3) | ((high & 3) << 1) | (low & 1)
     return (((half_words >> (15 - 3 * pair)) & 1) << 3) | ((half_words >> (6 - 3 * pair)) & 7)
 
 
@@ -98,7 +99,7 @@ def _pair_tables(device: torch.device) -> Tensor:
     codes = torch.arange(16, dtype=torch.int64)
     sign, magnitude = codes >> 3, codes & 7
     fields = [(sign << (15 - 3 * pair)) | (magnitude << (6 - 3 * pair)) for pair in range(3)]
-    fields.append((sign << 14) | ((magnitude >> 2) << 13) | ((magnitude & 3) << 10))
+    fields.append((sign << 13) | ((magnitude >> 1) << 10) | ((magnitude & 1) << 14))
     field = torch.stack(fields)
     bytes_ = torch.arange(256)
     words = field[:, bytes_ & 0xF] | (field[:, bytes_ >> 4] << 16)
