@@ -22,7 +22,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-@pytest.mark.parametrize("rows", [1, 2, 4, 7, 8])
+@pytest.mark.parametrize("rows", [1, 4, 7])
 @pytest.mark.parametrize("splits", [1, 2, 17, 67])
 def test_it_is_the_definition(shape: Shape, rows: int, splits: int) -> None:
     lengths = [0, 1, 63, 64, 65, 1000, 2049]

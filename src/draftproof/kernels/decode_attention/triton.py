@@ -1,8 +1,8 @@
 """Attention of a device step in two Triton launches: programs share each sequence's context, then a merge.
 
 A program serves one key/value head of one sequence and one share of its positions, for all its query heads
-and all rows at once: one tile for the matrix units. The last program of a sequence makes the window's own keys
-and values, stores them, and attends to them from registers, so that nobody waits for another's writes.
+and all rows at once: one tile for the matrix units. The last program of a sequence makes the keys and values
+of the window, stores them, and attends to them from registers: nobody waits for another program's writes.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class _Call:
         return -(-self.query_rows * self.group_room // self.tile)
 
 
-def tiling_for(tile: int, batch: int, splits: int) -> Tiling:
+def tiling_for(tile: int, batch: int) -> Tiling:
     """Settings for a tile of so many rows; measured on an H200."""
     return Tiling(block=64, warps=8 if tile >= 32 else 4, stages=2)
 
@@ -127,7 +127,7 @@ def tiling_for(tile: int, batch: int, splits: int) -> Tiling:
 def _launch(call: _Call) -> None:
     parameters, geometry, scratch = call.parameters, call.geometry, call.scratch
     batch, splits = geometry.batch, scratch.splits
-    tiling = tiling_for(call.tile, batch, splits)
+    tiling = tiling_for(call.tile, batch)
     dependent = _dependent_launch(call.out.device)
     launch = {"launch_pdl": True} if dependent else {}
     selected = call.row_index if call.row_index is not None else geometry.slots
@@ -153,6 +153,7 @@ def _launch(call: _Call) -> None:
         parameters.query_norm.epsilon,
         parameters.key_norm.epsilon,
         parameters.head_dim**-0.5 * LOG2_E,
+        splits,
         HEADS=parameters.heads,
         KEY_VALUE_HEADS=parameters.key_value_heads,
         HEAD_DIM=parameters.head_dim,
@@ -164,7 +165,7 @@ def _launch(call: _Call) -> None:
         GROUP_ROOM=call.group_room,
         TILE=call.tile,
         TILES=call.tiles,
-        SPLITS=splits,
+        SHARED=splits > 1,
         SHARE=SMALLEST_SHARE,
         BLOCK=tiling.block,
         STAGES=tiling.stages,
@@ -184,12 +185,12 @@ def _launch(call: _Call) -> None:
         scratch.statistics,
         call.out,
         call.out.stride(0),
+        splits,
         HEADS=parameters.heads,
         HEAD_DIM=parameters.head_dim,
         GATED=parameters.gated,
         ROWS=geometry.rows,
         SELECTED=call.row_index is not None,
-        SPLITS=splits,
         SHARE=SMALLEST_SHARE,
         CHUNK=16,
         DEPENDENT=dependent,

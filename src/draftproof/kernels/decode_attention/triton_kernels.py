@@ -48,10 +48,10 @@ def _add_block(q, k, v, seen, scale, largest, weight_sum, weighted):
 
 
 @triton.jit
-def _share_of(length, SPLITS: tl.constexpr, SHARE: tl.constexpr):
+def _share_of(length, splits, SHARE: tl.constexpr):
     """Positions that each program of a sequence handles; the last of several handles none."""
-    OLDER: tl.constexpr = SPLITS - 1 if SPLITS > 1 else 1
-    return tl.maximum(tl.cdiv(tl.cdiv(length, OLDER), SHARE), 1) * SHARE
+    older = tl.maximum(splits - 1, 1)
+    return tl.maximum(tl.cdiv(tl.cdiv(length, older), SHARE), 1) * SHARE
 
 
 @triton.jit
@@ -77,6 +77,7 @@ def attend_share(
     query_epsilon,
     key_epsilon,
     scale,
+    splits,
     HEADS: tl.constexpr,
     KEY_VALUE_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
@@ -88,7 +89,7 @@ def attend_share(
     GROUP_ROOM: tl.constexpr,
     TILE: tl.constexpr,
     TILES: tl.constexpr,
-    SPLITS: tl.constexpr,
+    SHARED: tl.constexpr,
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
@@ -108,10 +109,10 @@ def attend_share(
         gdc_wait()
     slot = tl.load(slots + sequence)
     length = tl.load(lengths + slot)
-    share = _share_of(length, SPLITS, SHARE)
+    share = _share_of(length, splits, SHARE)
     begin = split * share
     end = tl.minimum(begin + share, length)
-    if (begin >= end) & (split != SPLITS - 1):
+    if (begin >= end) & (split != splits - 1):
         return
 
     m = tile * TILE + tl.arange(0, TILE)
@@ -142,7 +143,7 @@ def attend_share(
             q, k, v, seen[None, :], scale, largest, weight_sum, weighted
         )
 
-    if split == SPLITS - 1:
+    if split == splits - 1:
         j = tl.arange(0, NEW)
         new = j < ROWS
         key = (
@@ -166,7 +167,7 @@ def attend_share(
 
     out_row = sequence * QUERY_ROWS + output_row
     dims = d[None, :]
-    if SPLITS == 1:
+    if not SHARED:
         attended = weighted / weight_sum[:, None]
         if GATED:
             gate = tl.load(query[:, None] + HEAD_DIM + dims, mask=real[:, None], other=0.0).to(tl.float32)
@@ -177,7 +178,7 @@ def attend_share(
         plane = tl.num_programs(2) * QUERY_ROWS * HEADS
         place = split * plane + out_row * HEADS + head
         tl.store(statistics + place, largest, mask=real)
-        tl.store(statistics + SPLITS * plane + place, weight_sum, mask=real)
+        tl.store(statistics + splits * plane + place, weight_sum, mask=real)
         tl.store(partial + place.to(tl.int64)[:, None] * HEAD_DIM + dims, weighted, mask=real[:, None])
 
 
@@ -192,12 +193,12 @@ def merge_shares(
     statistics,
     out,
     out_stride,
+    splits,
     HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
     SELECTED: tl.constexpr,
-    SPLITS: tl.constexpr,
     SHARE: tl.constexpr,
     CHUNK: tl.constexpr,
     DEPENDENT: tl.constexpr,
@@ -212,20 +213,20 @@ def merge_shares(
     if SELECTED:
         row = tl.load(row_index + sequence)
     length = tl.load(lengths + tl.load(slots + sequence))
-    older = tl.cdiv(length, _share_of(length, SPLITS, SHARE))
+    older = tl.cdiv(length, _share_of(length, splits, SHARE))
     plane = tl.num_programs(0) * HEADS
     place = out_row * HEADS + head
     d = tl.arange(0, HEAD_DIM)
-    last = place + (SPLITS - 1) * plane
+    last = place + (splits - 1) * plane
     largest = tl.load(statistics + last)
-    weight_sum = tl.load(statistics + SPLITS * plane + last)
+    weight_sum = tl.load(statistics + splits * plane + last)
     weighted = tl.load(partial + last.to(tl.int64) * HEAD_DIM + d)
     for start in range(0, older, CHUNK):
         split = start + tl.arange(0, CHUNK)
         used = split < older
         places = place + split * plane
         largest_of = tl.load(statistics + places, mask=used, other=LOWEST)
-        sum_of = tl.load(statistics + SPLITS * plane + places, mask=used, other=0.0)
+        sum_of = tl.load(statistics + splits * plane + places, mask=used, other=0.0)
         parts = tl.load(
             partial + places.to(tl.int64)[:, None] * HEAD_DIM + d[None, :], mask=used[:, None], other=0.0
         )
