@@ -1,0 +1,108 @@
+"""Plain torch definition of a step's experts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
+from draftproof.kernels.norm.scale import NormScale
+from draftproof.kernels.packed_weights.formats import PackedExperts, PackedMatrix
+from draftproof.kernels.packed_weights.unpacking import unpack
+from draftproof.kernels.routing.routing import FewRowsRouting, ManyRowsRouting, Routing
+
+
+def experts_step(
+    residual: Tensor,
+    norm: NormScale,
+    experts: PackedExperts,
+    shared: SharedExpert | None,
+    routing: Routing,
+    scratch: ExpertsScratch,
+) -> None:
+    """residual += sum of each row's weighted experts and of the gated shared expert, of the normed rows.
+
+    The norm's weight is multiplied in before the product, rounded to bfloat16, and 1 / rms behind it, in
+    float32. The activations between the two matrices are bfloat16. All sums are float32, and the new residual
+    is rounded once.
+
+    Args:
+        residual: [rows, hidden] bfloat16, contiguous; updated in place.
+        norm: RMSNorm before the experts.
+        experts: the routed experts.
+        shared: the expert of every row; None when the model has none.
+        routing: of these rows, as `route` leaves it. Padding rows have any.
+        scratch: `experts_scratch` for at least as many rows.
+    """
+    rows, inverse = normed_rows(residual, norm)
+    total = residual.float()
+    for expert, weight in routing_table(routing, len(rows)).items():
+        gate_up, down = expert_matrices(experts, expert)
+        total += weight.unsqueeze(1) * _expert(rows, inverse, gate_up, down)
+    if shared is not None:
+        weight = routing.shared_weight[: len(rows)].unsqueeze(1)
+        total += weight * _expert(rows, inverse, shared.gate_up, shared.down)
+    residual.copy_(total)
+
+
+def normed_rows(residual: Tensor, norm: NormScale) -> tuple[Tensor, Tensor]:
+    """Rows times the norm's weight in bfloat16 (as float32), and 1 / rms, [rows, 1]."""
+    wide = residual.float()
+    inverse = torch.rsqrt(wide.square().mean(1, keepdim=True) + norm.epsilon)
+    return (wide * norm.weight).to(torch.bfloat16).float(), inverse
+
+
+def routing_table(routing: Routing, rows: int) -> dict[int, Tensor]:
+    """Weight of each chosen expert for every row, [rows] float32, 0 where it was not chosen."""
+    if isinstance(routing, FewRowsRouting):
+        count = int(routing.distinct[0])
+        listed = routing.distinct[1 : 1 + count].tolist()
+        return {expert: routing.row_weights[place, :rows] for place, expert in enumerate(listed)}
+    return _table_of_pairs(routing, rows)
+
+
+def expert_matrices(experts: PackedExperts, expert: int) -> tuple[PackedMatrix, PackedMatrix]:
+    """One expert's gate and up (paired), and its down."""
+
+    def of(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part[expert]
+
+    gate_up = PackedMatrix(
+        experts.format,
+        2 * experts.intermediate,
+        experts.hidden,
+        experts.gate_up[expert],
+        of(experts.gate_up_scale),
+        of(experts.gate_up_block_scale),
+        paired=True,
+    )
+    down = PackedMatrix(
+        experts.format,
+        experts.hidden,
+        experts.intermediate,
+        experts.down[expert],
+        of(experts.down_scale),
+        of(experts.down_block_scale),
+    )
+    return gate_up, down
+
+
+def _expert(rows: Tensor, inverse: Tensor, gate_up: PackedMatrix, down: PackedMatrix) -> Tensor:
+    product = (rows @ unpack(gate_up, torch.float32).t()) * inverse
+    gate, up = product.chunk(2, 1)
+    activated = (F.silu(gate) * up).to(torch.bfloat16).float()
+    return activated @ unpack(down, torch.float32).t()
+
+
+def _table_of_pairs(routing: ManyRowsRouting, rows: int) -> dict[int, Tensor]:
+    table = {}
+    offsets = routing.offsets.tolist()
+    for expert, (first, end) in enumerate(pairwise(offsets)):
+        if end > first:
+            weights = routing.pair_weights.new_zeros(rows)
+            weights[routing.pair_rows[first:end].long()] = routing.pair_weights[first:end]
+            table[expert] = weights
+    return table
