@@ -35,24 +35,29 @@ __device__ __forceinline__ uint32_t raise(uint32_t pair) {
   return raised;
 }
 
-struct Nvfp4Masks { uint32_t value, rest, spread, scale, one; };
+struct Nvfp4Masks { uint32_t value, left, scale, one; };
 __device__ __forceinline__ Nvfp4Masks nvfp4_masks() {
   Nvfp4Masks m;
-  m.value = opaque(0x81C081C0u); m.rest = opaque(0x6C006C00u); m.spread = opaque((1u << 29) | (1u << 24) | (1u << 2));
+  m.value = opaque(0x81C081C0u); m.left = opaque(0x06030603u);
   m.scale = opaque(0x0FF00000u); m.one = opaque(0x30000000u);
   return m;
 }
-// The four pairs of a 32-bit word (8 weights of one row): inputs 4t, 4t + 1 | 4t + 2, 4t + 3 of an even group of
-// 16, then of the odd one. The fourth pair's bits are scattered into what the masks of the others leave; one 64-bit
-// product moves them left by 2, right by 3 and right by 8 (its high word), and none of its sums carries.
-__device__ __forceinline__ uint32_t nvfp4_pair0(uint32_t word, const Nvfp4Masks& m) { return word & m.value; }
-__device__ __forceinline__ uint32_t nvfp4_pair1(uint32_t word, const Nvfp4Masks& m) { return (word << 3) & m.value; }
-__device__ __forceinline__ uint32_t nvfp4_pair2(uint32_t word, const Nvfp4Masks& m) { return (word << 6) & m.value; }
-__device__ __forceinline__ uint32_t nvfp4_pair3(uint32_t word, const Nvfp4Masks& m) {
-  const unsigned long long moved = (unsigned long long)(word & m.rest) * m.spread;
-  return ((uint32_t)moved | (uint32_t)(moved >> 32)) & m.value;
+__device__ __forceinline__ uint32_t rotate_left(uint32_t word, int by) { return __funnelshift_l(word, word, by); }
+
+// What two neighbouring words (16 weights of one row: four groups of 16 inputs, of each this lane's 4) give:
+// pair[2 j + p] is inputs 4t + 2p, 4t + 2p + 1 of group j. See packed_weights/nvfp4_blocks.py.
+__device__ __forceinline__ void decode_nvfp4(uint32_t even, uint32_t odd, uint32_t* pair, const Nvfp4Masks& m) {
+  const uint32_t turned = rotate_left(odd, 2), merged = (even & m.left) | (turned & ~m.left);
+  pair[0] = even & m.value;
+  pair[1] = rotate_left(even, 4) & m.value;
+  pair[2] = rotate_left(even, 10) & m.value;
+  pair[3] = rotate_left(merged, 6) & m.value;
+  pair[4] = odd & m.value;
+  pair[5] = rotate_left(odd, 4) & m.value;
+  pair[6] = rotate_left(odd, 10) & m.value;
+  pair[7] = rotate_left(merged, 12) & m.value;
 }
-// Byte `index` of four block scales.
+// Byte `index` of four block scales, 2^-9 times the scale.
 __device__ __forceinline__ float nvfp4_scale(uint32_t four, int index, const Nvfp4Masks& m) {
   const int shift = 20 - 8 * index;
   return __uint_as_float(and_or(shift >= 0 ? four << shift : four >> -shift, m.scale, m.one));
@@ -65,52 +70,48 @@ __device__ __forceinline__ void multiply_nvfp4(const uint8_t* block, int lane, c
   const int g = lane >> 2;
   const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
   const uint2 sa = *(const uint2*)(block + 1024 + g * 8), sb = *(const uint2*)(block + 1088 + g * 8);
-  const uint32_t a[4] = {av.x, av.y, av.z, av.w}, b[4] = {bv.x, bv.y, bv.z, bv.w};
-  float even[4][4], odd[4][4];
 #pragma unroll
-  for (int q = 0; q < 4; q++) {
-    even[q][0] = even[q][1] = even[q][2] = even[q][3] = odd[q][0] = odd[q][1] = odd[q][2] = odd[q][3] = 0.f;
-    multiply(even[q], nvfp4_pair0(a[q], m), nvfp4_pair0(b[q], m), nvfp4_pair1(a[q], m), nvfp4_pair1(b[q], m),
-             x[2 * q].x, x[2 * q].y);
-    multiply(odd[q], nvfp4_pair2(a[q], m), nvfp4_pair2(b[q], m), nvfp4_pair3(a[q], m), nvfp4_pair3(b[q], m),
-             x[2 * q + 1].x, x[2 * q + 1].y);
-  }
+  for (int couple = 0; couple < 2; couple++) {
+    uint32_t a[8], b[8];
+    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, m);
+    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, m);
 #pragma unroll
-  for (int q = 0; q < 4; q++) {
-    const uint32_t wa = q < 2 ? sa.x : sa.y, wb = q < 2 ? sb.x : sb.y;
-    const float fa = nvfp4_scale(wa, (2 * q) & 3, m), fb = nvfp4_scale(wb, (2 * q) & 3, m);
-    const float ga = nvfp4_scale(wa, (2 * q + 1) & 3, m), gb = nvfp4_scale(wb, (2 * q + 1) & 3, m);
-    c[0] = fmaf(even[q][0], fa, c[0]); c[1] = fmaf(even[q][1], fa, c[1]);
-    c[2] = fmaf(even[q][2], fb, c[2]); c[3] = fmaf(even[q][3], fb, c[3]);
-    c[0] = fmaf(odd[q][0], ga, c[0]); c[1] = fmaf(odd[q][1], ga, c[1]);
-    c[2] = fmaf(odd[q][2], gb, c[2]); c[3] = fmaf(odd[q][3], gb, c[3]);
+    for (int j = 0; j < 4; j++) {
+      float d[4] = {0.f, 0.f, 0.f, 0.f};
+      const uint2 xj = x[4 * couple + j];
+      multiply(d, a[2 * j], b[2 * j], a[2 * j + 1], b[2 * j + 1], xj.x, xj.y);
+      const float fa = nvfp4_scale(j & 1 ? sa.y : sa.x, 2 * couple + (j >> 1), m);
+      const float fb = nvfp4_scale(j & 1 ? sb.y : sb.x, 2 * couple + (j >> 1), m);
+      c[0] = fmaf(d[0], fa, c[0]); c[1] = fmaf(d[1], fa, c[1]);
+      c[2] = fmaf(d[2], fb, c[2]); c[3] = fmaf(d[3], fb, c[3]);
+    }
   }
 }
 
 // The same for up to 4 columns: columns 0 to 3 carry the even groups and 4 to 7 the odd ones, so half of the
 // scalings are needed; the caller adds column n + 4 to column n at the end.
-// x: shared memory, [4 groups of 32 inputs][32 lanes] 16 bytes: the right operands of the two products, raised;
-// lanes below 16 have (inputs of the even group, zeros) interleaved as {pair, 0, pair, 0}, the others {0, pair, 0, pair}.
-__device__ __forceinline__ void multiply_nvfp4_folded(const uint8_t* block, const uint8_t* x, int lane, float* c,
+// x[q]: right operands of groups 2q and 2q + 1: {pair, 0, pair, 0} of column g in lanes below 16 (even group),
+// {0, pair, 0, pair} of column g - 4 in the others (odd group), raised; the first two go with pair 0 of a group.
+__device__ __forceinline__ void multiply_nvfp4_folded(const uint8_t* block, const uint4* x, int lane, float* c,
                                                       const Nvfp4Masks& m) {
-  const int g = lane >> 2, t = lane & 3;
+  const int g = lane >> 2, odd = (lane >> 1) & 1;  // accumulators 2t, 2t + 1 belong to odd groups from t = 2 on
   const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
-  uint2 sa = *(const uint2*)(block + 1024 + g * 8), sb = *(const uint2*)(block + 1088 + g * 8);
-  if (t >= 2) { sa.x >>= 8; sa.y >>= 8; sb.x >>= 8; sb.y >>= 8; }
-  const uint32_t a[4] = {av.x, av.y, av.z, av.w}, b[4] = {bv.x, bv.y, bv.z, bv.w};
-  float d[4][4];
+  const uint32_t sa = *(const uint32_t*)(block + 1024 + g * 8 + odd * 4);
+  const uint32_t sb = *(const uint32_t*)(block + 1088 + g * 8 + odd * 4);
 #pragma unroll
-  for (int q = 0; q < 4; q++) {
-    const uint4 xq = *(const uint4*)(x + q * 512 + lane * 16);
-    d[q][0] = d[q][1] = d[q][2] = d[q][3] = 0.f;
-    multiply(d[q], nvfp4_pair0(a[q], m), nvfp4_pair0(b[q], m), nvfp4_pair2(a[q], m), nvfp4_pair2(b[q], m), xq.x, xq.y);
-    multiply(d[q], nvfp4_pair1(a[q], m), nvfp4_pair1(b[q], m), nvfp4_pair3(a[q], m), nvfp4_pair3(b[q], m), xq.z, xq.w);
-  }
+  for (int couple = 0; couple < 2; couple++) {
+    uint32_t a[8], b[8];
+    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, m);
+    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, m);
 #pragma unroll
-  for (int q = 0; q < 4; q++) {
-    const float fa = nvfp4_scale(q < 2 ? sa.x : sa.y, (2 * q) & 3, m);
-    const float fb = nvfp4_scale(q < 2 ? sb.x : sb.y, (2 * q) & 3, m);
-    c[0] = fmaf(d[q][0], fa, c[0]); c[1] = fmaf(d[q][1], fa, c[1]);
-    c[2] = fmaf(d[q][2], fb, c[2]); c[3] = fmaf(d[q][3], fb, c[3]);
+    for (int i = 0; i < 2; i++) {
+      const int q = 2 * couple + i;
+      float d[4] = {0.f, 0.f, 0.f, 0.f};
+      multiply(d, a[4 * i], b[4 * i], a[4 * i + 2], b[4 * i + 2], x[q].x, x[q].y);
+      multiply(d, a[4 * i + 1], b[4 * i + 1], a[4 * i + 3], b[4 * i + 3], x[q].z, x[q].w);
+      const float fa = nvfp4_scale(sa, q, m), fb = nvfp4_scale(sb, q, m);
+      c[0] = fmaf(d[0], fa, c[0]); c[1] = fmaf(d[1], fa, c[1]);
+      c[2] = fmaf(d[2], fb, c[2]); c[3] = fmaf(d[3], fb, c[3]);
+    }
   }
 }

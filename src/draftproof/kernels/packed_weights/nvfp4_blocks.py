@@ -1,20 +1,19 @@
 """The bits of an NVFP4 block: 16 rows of 128 inputs in 1152 bytes.
 
-Bytes 0 .. 1023 are the weights: [2 halves of 8 rows][row g of the half][t = 0 .. 3][4 words] little-endian 32-bit
-words. Word q of (g, t) holds the inputs 16 j + 4 t .. 4 t + 3 of row g for the groups j = 2 q and 2 q + 1: 8
-weights as four pairs, pair r = 2 (j % 2) + (input / 2) % 2. The first weight of a pair lies in the low half word,
-the second in the high one, at the same bits: a kernel makes two BF16 numbers, 2^-126 times the weights, of pair r
-by one shift and one mask (sign at bit 15, magnitude at bits 8 .. 6):
+Bytes 0 .. 1023 are the weights: [2 halves of 8 rows][row g of the half][t = 0 .. 3][4 words], little-endian
+32-bit words. Word w of (g, t) holds the inputs 16 j + 4 t .. 4 t + 3 of row g for the groups j = 2 w and
+2 w + 1: 8 weights as four pairs, pair r = 2 (j % 2) + (input / 2) % 2.
 
-    pair 0   sign at bit 15, magnitude at 8 .. 6      no shift
-    pair 1   sign at bit 12, magnitude at 5 .. 3      left by 3
-    pair 2   sign at bit 9, magnitude at 2 .. 0       left by 6
-    pair 3   sign at bit 13, magnitude at 11, 10, 14  what the others leave, so that left by 2, right by 3 and right
-                                                      by 8 can be added up by one multiplication of the masked word
+A kernel makes of a pair two BF16 numbers, 2^-126 times the weights, side by side in 32 bits: it rotates the
+word to the left and keeps the bits 15 and 8 .. 6 of both halves (sign; lowest bits of the exponent, highest of
+the mantissa). The rotations are 0, 4 and 10 for the pairs 0, 1 and 2. Three such fields leave the bits 0, 1, 9
+and 10 of each half free, too scattered for a fourth; but those of an even word together with those of its odd
+neighbour, rotated by 2, make two fields: the *merged word* `(even & LEFT) | (rotate(odd, 2) & ~LEFT)` gives
+pair 3 of the even word by rotation 6 and of the odd one by 12. That is 16 instructions for 16 weights.
 
-Bytes 1024 .. 1151 are the scales: [2 halves][row g][group of 16 inputs]. A byte holds the exponent's 5 low bits and
-3 mantissa bits of 2^-9 times the block scale as a float32: `byte << 20 | 0x30000000` are that number's bits. A
-block scale of zero has no such form, so its weights are zeroed instead.
+Bytes 1024 .. 1151 are the scales: [2 halves][row g][even groups, then odd groups]. A byte holds the exponent's
+5 low bits and 3 mantissa bits of 2^-9 times the block scale as a float32: `byte << 20 | 0x30000000` are that
+number's bits. A block scale of zero has no such form, so its weights are zeroed instead.
 """
 
 from __future__ import annotations
@@ -30,6 +29,16 @@ GROUP = 16
 WEIGHT_BYTES = 1024
 SCALE_BIAS = 96 << 3
 SCALE_FACTOR = 2.0**9
+ROTATIONS = (0, 4, 10)
+"""Of the pairs 0, 1 and 2 of a word."""
+MERGED_ROTATIONS = (6, 12)
+"""In the merged word, of pair 3 of the even and of the odd word."""
+MERGE_ROTATION = 2
+LEFT = 0x06030603
+"""Bits that the pairs 0, 1 and 2 leave free."""
+VALUE_BITS = (15, 8, 7, 6)
+"""Where sign and magnitude of an e2m1 number stand in a BF16 number, from the highest."""
+WORD = (1 << 32) - 1
 
 
 def encode_blocks(packed: Tensor, block_scale: Tensor) -> Tensor:
@@ -43,17 +52,18 @@ def encode_blocks(packed: Tensor, block_scale: Tensor) -> Tensor:
         uint8 [tiles, chunks, 1152].
     """
     tiles, chunks = packed.shape[0] // TILE_ROWS, packed.shape[1] // (CHUNK // 2)
-    tables = _pair_tables(packed.device)
-    # tile, half, row, chunk, word, group parity, t, pair of the group
-    pairs = packed.view(tiles, 2, 8, chunks, 4, 2, 4, 2)
+    table = _contributions(packed.device)
     is_zero = (block_scale.view(torch.uint8) & 0x7F) == 0
-    pairs = pairs.masked_fill(is_zero.view(tiles, 2, 8, chunks, 4, 2, 1, 1), 0)
-    words = sum(
-        tables[2 * parity + pair][pairs[..., parity, :, pair].int()] for parity in (0, 1) for pair in (0, 1)
-    )
-    assert isinstance(words, Tensor)
-    weights = words.permute(0, 3, 1, 2, 5, 4).contiguous().view(torch.uint8)
-    scales = encode_scales(block_scale).view(tiles, TILE_ROWS, chunks, CHUNK // GROUP).transpose(1, 2)
+    # row, chunk, couple of words, word of the couple, group of the word, t, pair of the group
+    pairs = packed.view(-1, chunks, 2, 2, 2, 4, 2)
+    pairs = pairs.masked_fill(is_zero.view(-1, chunks, 2, 2, 2, 1, 1), 0)
+    couples = torch.zeros(*pairs.shape[:3], 4, dtype=torch.int64, device=packed.device)
+    for word in (0, 1):
+        for pair in range(4):
+            # A couple is one 64-bit number, the even word in its low half.
+            couples |= table[word, pair][pairs[:, :, :, word, pair // 2, :, pair % 2].int()]
+    weights = couples.view(tiles, 2, 8, chunks, 2, 4).permute(0, 3, 1, 2, 5, 4).contiguous().view(torch.uint8)
+    scales = encode_scales(block_scale).view(tiles, TILE_ROWS, chunks, 4, 2).permute(0, 2, 1, 4, 3)
     return torch.cat((weights.view(tiles, chunks, -1), scales.reshape(tiles, chunks, -1)), 2)
 
 
@@ -74,33 +84,49 @@ def decode_blocks(blocks: Tensor) -> Tensor:
         float32 [tiles * 16, chunks * 128].
     """
     tiles, chunks = blocks.shape[:2]
-    words = blocks[..., :WEIGHT_BYTES].contiguous().view(torch.int32).view(tiles, chunks, 2, 8, 4, 4)
-    halves = torch.stack((words & 0xFFFF, (words >> 16) & 0xFFFF), -1)
-    codes = torch.stack([_code(halves, pair) for pair in range(4)], -2)
+    words = blocks[..., :WEIGHT_BYTES].contiguous().view(torch.int32).view(tiles, chunks, 2, 8, 4, 2, 2)
+    words = words.long() & WORD
+    even, odd = words.unbind(-1)
+    merged = (even & LEFT) | (_rotated(odd, MERGE_ROTATION) & (WORD ^ LEFT))
+    pairs = [
+        torch.stack([_pair_of_codes(word, rotation) for rotation in ROTATIONS] + [last], -2)
+        for word, last in zip(
+            (even, odd), (_pair_of_codes(merged, rotation) for rotation in MERGED_ROTATIONS), strict=True
+        )
+    ]
+    codes = torch.stack(pairs, -3)  # tile, chunk, half, row, t, couple, word, pair, first or second
     values = torch.tensor(E2M1_VALUES + tuple(-value for value in E2M1_VALUES), device=blocks.device)[codes]
-    # tile, chunk, half, row, t, word, group parity, pair, first or second -> tile, row, chunk, group, input
     values = values.view(tiles, chunks, 2, 8, 4, 4, 2, 2, 2).permute(0, 2, 3, 1, 5, 6, 4, 7, 8)
     scale_bits = (blocks[..., WEIGHT_BYTES:].int() << 20) | (SCALE_BIAS << 20)
-    scales = scale_bits.view(torch.float32).view(tiles, chunks, 2, 8, 8).permute(0, 2, 3, 1, 4)
-    weights = values.reshape(tiles, 2, 8, chunks, 8, GROUP) * (scales * SCALE_FACTOR).unsqueeze(-1)
+    scales = scale_bits.view(torch.float32).view(tiles, chunks, 2, 8, 2, 4).permute(0, 2, 3, 1, 5, 4)
+    weights = values.reshape(tiles, 2, 8, chunks, 8, GROUP)
+    weights = weights * (scales.reshape(tiles, 2, 8, chunks, 8, 1) * SCALE_FACTOR)
     return weights.reshape(tiles * TILE_ROWS, chunks * CHUNK)
 
 
-def _code(half_words: Tensor, pair: int) -> Tensor:
-    """4-bit codes of one pair's weights, given as int32 half words."""
-    if pair == 3:
-        sign, high, low = half_words >> 13, half_words >> 10, half_words >> 14
-        return ((sign & 1) << 3) | ((high & 3) << 1) | (low & 1)
-    return (((half_words >> (15 - 3 * pair)) & 1) << 3) | ((half_words >> (6 - 3 * pair)) & 7)
+def _rotated(words: Tensor, left: int) -> Tensor:
+    """int64 that hold 32-bit words, rotated to the left."""
+    return ((words << left) | (words >> (32 - left))) & WORD
 
 
-def _pair_tables(device: torch.device) -> Tensor:
-    """[4 pairs, 256] int32: what a byte of two weights contributes to the word of its pair."""
-    codes = torch.arange(16, dtype=torch.int64)
-    sign, magnitude = codes >> 3, codes & 7
-    fields = [(sign << (15 - 3 * pair)) | (magnitude << (6 - 3 * pair)) for pair in range(3)]
-    fields.append((sign << 13) | ((magnitude >> 1) << 10) | ((magnitude & 1) << 14))
-    field = torch.stack(fields)
-    bytes_ = torch.arange(256)
-    words = field[:, bytes_ & 0xF] | (field[:, bytes_ >> 4] << 16)
-    return torch.where(words >= 2**31, words - 2**32, words).to(torch.int32).to(device)
+def _pair_of_codes(words: Tensor, rotation: int) -> Tensor:
+    """[..., 2] int64: the 4-bit codes whose bits a rotation brings to `VALUE_BITS` of the two halves."""
+    rotated = _rotated(words, rotation) if rotation else words
+    halves = torch.stack((rotated & 0xFFFF, rotated >> 16), -1)
+    return (((halves >> VALUE_BITS[0]) & 1) << 3) | ((halves >> VALUE_BITS[-1]) & 7)
+
+
+def _contributions(device: torch.device) -> Tensor:
+    """[2 words, 4 pairs, 256] int64: what a byte of two weights contributes to its couple of words."""
+    byte = torch.arange(256, dtype=torch.int64)
+    field = torch.zeros_like(byte)
+    for code, half in ((byte & 0xF, 0), (byte >> 4, 16)):
+        field |= (((code >> 3) << VALUE_BITS[0]) | ((code & 7) << VALUE_BITS[-1])) << half
+    rows = []
+    for word in (0, 1):
+        shift = 32 * word
+        places = [_rotated(field, 32 - rotation) << shift for rotation in ROTATIONS]
+        merged = _rotated(field, 32 - MERGED_ROTATIONS[word])
+        from_odd = _rotated(merged & (WORD ^ LEFT), 32 - MERGE_ROTATION)
+        rows.append(torch.stack([*places, (merged & LEFT) | (from_odd << 32)]))
+    return torch.stack(rows).to(device)
