@@ -21,3 +21,13 @@ def to_bfloat16(value):
         bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
         value = bits.to(tl.float32, bitcast=True)
     return value.to(tl.bfloat16)
+
+
+@triton.jit
+def operand_of_bits(bits):
+    """int16 bits of bfloat16 numbers as an operand of `tl.dot`; the interpreter's own conversion loses
+    subnormal ones."""
+    if INTERPRETED:
+        return (bits.to(tl.int32) << 16).to(tl.float32, bitcast=True)
+    else:
+        return bits.to(tl.bfloat16, bitcast=True)

@@ -80,7 +80,7 @@ def list_distinct(weights: Tensor, chosen: Tensor, shared: Tensor, routing: FewR
     distinct, place = chosen.unique(sorted=True, return_inverse=True)
     routing.distinct[0] = len(distinct)
     routing.distinct[1 : 1 + len(distinct)] = distinct
-    routing.row_weights[place, torch.arange(rows).unsqueeze(1).expand_as(place)] = weights
+    routing.row_weights[place, torch.arange(rows, device=place.device).unsqueeze(1).expand_as(place)] = weights
     routing.shared_weight[:rows] = shared
     assert rows <= FEW_ROWS
 
@@ -92,7 +92,7 @@ def sort_pairs(weights: Tensor, chosen: Tensor, shared: Tensor, routing: ManyRow
     routing.pair_rows.copy_(order // per_token)
     routing.pair_weights.copy_(weights.flatten()[order])
     places = torch.empty_like(order)
-    places[order] = torch.arange(len(order))
+    places[order] = torch.arange(len(order), device=order.device)
     routing.pair_places.copy_(places.view_as(chosen))
     counts = chosen.flatten().bincount(minlength=experts)
     routing.offsets[0] = 0
@@ -104,5 +104,5 @@ def sort_pairs(weights: Tensor, chosen: Tensor, shared: Tensor, routing: ManyRow
     ]
     routing.blocks.zero_()
     routing.blocks[0] = len(blocks)
-    routing.blocks[1 : 1 + len(blocks)] = torch.tensor(blocks)
+    routing.blocks[1 : 1 + len(blocks)] = torch.tensor(blocks, device=routing.blocks.device)
     routing.shared_weight.copy_(shared)

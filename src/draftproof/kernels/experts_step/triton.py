@@ -1,0 +1,139 @@
+"""Launches of the experts' Triton kernels, for every GPU and any number of rows of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+from torch import Tensor
+
+from draftproof.kernels.experts_step import triton_kernels as kernels
+from draftproof.kernels.norm.scale import NormScale
+from draftproof.kernels.packed_weights.formats import CHUNK_COLUMNS, PackedExperts, WeightFormat
+from draftproof.kernels.routing.routing import FEW_ROWS, FewRowsRouting, Routing
+
+MANY, FEW, ALL = 0, 1, 2
+FORMATS = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2}
+PAIRS = 16
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a product is cut up: weight rows and inputs of a step of a program, its warps, loads in flight."""
+
+    rows: int
+    inputs: int
+    warps: int
+    stages: int
+
+
+GATE_UP = {
+    WeightFormat.BF16: Tile(64, 128, 4, 4),
+    WeightFormat.FP8: Tile(64, 128, 4, 4),
+    WeightFormat.NVFP4: Tile(64, 128, 4, 3),
+}
+DOWN = {
+    WeightFormat.BF16: Tile(64, 128, 4, 4),
+    WeightFormat.FP8: Tile(64, 128, 4, 4),
+    WeightFormat.NVFP4: Tile(64, 128, 4, 3),
+}
+
+
+def padded(width: int) -> int:
+    """Width of rows of activations in scratch: every format's chunks and tiles fit in."""
+    return triton.cdiv(width, 256) * 256
+
+
+def prepare(
+    residual: Tensor, norm: NormScale, weight_format: WeightFormat, prepared: Tensor, factor: Tensor
+) -> None:
+    """Rows times the norm's weight as one format's products read them, and 1 / rms of each.
+
+    Args:
+        residual: [R, hidden] bfloat16.
+        norm: weight and epsilon.
+        weight_format: of the experts.
+        prepared: [R, padded(hidden)] bfloat16, written.
+        factor: [R] float32, written.
+    """
+    rows, hidden = residual.shape
+    width = prepared.shape[1]
+    kernels.prepare_rows[(rows,)](
+        residual, norm.weight, prepared, factor, norm.epsilon, residual.stride(0), hidden, width,
+        min(triton.next_power_of_2(width), 2048), FORMATS[weight_format], num_warps=8,
+    )  # fmt: skip
+
+
+def gate_up(
+    prepared: Tensor, factor: Tensor, experts: PackedExperts, routing: Routing | None, hidden: Tensor, tile: Tile
+) -> None:
+    """Activations of all pairs.
+
+    Args:
+        prepared: of `prepare`, in the format of the experts.
+        factor: [R] float32.
+        experts: with `routing` None one expert, whose pairs are all rows.
+        routing: of the rows.
+        hidden: [pairs, padded(intermediate)] bfloat16, written.
+        tile: how the product is cut up.
+    """
+    rows = prepared.shape[0]
+    listed, offsets, pair_rows, blocks, kind = _list(routing, rows)
+    tiles, chunks = experts.gate_up.shape[1:3]
+    grid = triton.cdiv(hidden.shape[1], tile.rows // 2), blocks
+    scales = _block_scale(experts.gate_up_block_scale)
+    kernels.gate_up[grid](
+        prepared, factor, experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale, listed, offsets,
+        pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles, chunks,
+        CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows, tile.inputs, FORMATS[experts.format],
+        FORMATS[experts.format], num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def down(hidden: Tensor, experts: PackedExperts, routing: Routing | None, out: Tensor, rows: int, tile: Tile) -> None:
+    """Outputs of all pairs, not yet weighted.
+
+    Args:
+        hidden: of `gate_up`.
+        experts: as there.
+        routing: as there.
+        out: [pairs, hidden size] float32, written.
+        rows: R.
+        tile: how the product is cut up.
+    """
+    listed, offsets, _, blocks, kind = _list(routing, rows)
+    tiles, chunks = experts.down.shape[1:3]
+    scales = _block_scale(experts.down_block_scale)
+    kernels.down[(triton.cdiv(experts.hidden, tile.rows), blocks)](
+        hidden, experts.down, experts.down_scale, experts.down_block_scale, listed, offsets, out, rows,
+        hidden.shape[1], experts.hidden, tiles, chunks, CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows,
+        tile.inputs, FORMATS[experts.format], num_warps=tile.warps, num_stages=tile.stages,
+    )  # fmt: skip
+
+
+def combine(residual: Tensor, routed: Tensor, shared: Tensor | None, routing: Routing) -> None:
+    """Add each row's weighted experts, and its shared expert, to the residual stream, in place."""
+    rows, width = residual.shape
+    if isinstance(routing, FewRowsRouting):
+        listed, weights, places, top, kind = routing.distinct, routing.row_weights, None, 0, FEW
+    else:
+        listed, weights, places = None, routing.pair_weights, routing.pair_places
+        top, kind = routing.pair_places.shape[1], MANY
+    kernels.combine[(rows, triton.cdiv(width, 512))](
+        residual, routed, shared, listed, weights, places, routing.shared_weight, residual.stride(0), width, top,
+        kind, 512, num_warps=4,
+    )  # fmt: skip
+
+
+def _list(routing: Routing | None, rows: int) -> tuple[Tensor | None, Tensor | None, Tensor | None, int, int]:
+    """Where the kernels find their pairs, and how many blocks of them there can be."""
+    if routing is None:
+        return None, None, None, triton.cdiv(rows, PAIRS), ALL
+    if isinstance(routing, FewRowsRouting):
+        return routing.distinct, None, None, routing.distinct.shape[0] - 1, FEW
+    return routing.blocks, routing.offsets, routing.pair_rows, routing.blocks.shape[0] - 1, MANY
+
+
+def _block_scale(scale: Tensor | None) -> tuple[int, int]:
+    return (0, 0) if scale is None else (scale.shape[-2], scale.shape[-1])
