@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,18 +20,18 @@ import draftproof
 RESULTS = Path(__file__).parent / "results"
 
 
-def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str, object]) -> Path:
-    """Write `results/<name>-<date>.json`."""
-    now = datetime.now(UTC)
-    record = {
+def make_record(figures: Mapping[str, object], samples: Mapping[str, object]) -> dict[str, object]:
+    """The record of a run that ends now."""
+    return {
         "command": " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
-        "time": now.isoformat(timespec="seconds"),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "commit": _git("rev-parse", "HEAD"),
         "uncommitted_changes": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "hardware": {
             "processor": _processor(),
             "cores_usable": len(os.sched_getaffinity(0)),
             "load_average_at_end": os.getloadavg(),
+            "gpus": _gpus(),
         },
         "software": {
             "python": platform.python_version(),
@@ -40,9 +41,13 @@ def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str,
         "figures": figures,
         "samples": samples,
     }
+
+
+def write_record(name: str, figures: Mapping[str, object], samples: Mapping[str, object]) -> Path:
+    """Write `results/<name>-<date>.json`."""
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}-{now:%Y-%m-%d-%H%M}.json"
-    path.write_text(json.dumps(record, indent=1) + "\n")
+    path = RESULTS / f"{name}-{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
+    path.write_text(json.dumps(make_record(figures, samples), indent=1) + "\n")
     return path
 
 
@@ -57,7 +62,17 @@ def ratio_interval(
     return float(np.exp(logs.mean())), float(np.exp(low)), float(np.exp(high))
 
 
+def _gpus() -> list[str]:
+    """Names of the GPUs that torch sees, where a benchmark uses torch."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return []
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
 def _git(*arguments: str) -> str:
+    if shutil.which("git") is None:
+        return ""
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
