@@ -16,12 +16,6 @@ from draftproof.kernels.gated_delta_step.reference import (
 from draftproof.kernels.step_geometry import StepGeometry
 
 
-def supports(state: DeviceRecurrentState, parameters: GatedDeltaParameters, rows: int) -> str | None:
-    """Why this form cannot run windows of `rows` rows on this state; None when it can."""
-    del state, parameters, rows
-    return None
-
-
 def gated_delta_decode(
     projected: Tensor,
     columns: ProjectedColumns,
