@@ -25,12 +25,12 @@ def experts_step(
 ) -> None:
     """residual += sum of each row's weighted experts and of the gated shared expert, of the normed rows.
 
-    The norm's weight is multiplied in before the product, rounded to bfloat16, and 1 / rms behind it, in
-    float32. The activations between the two matrices are bfloat16. All sums are float32, and the new residual
+    The norm's weight is multiplied in before the product, rounded to the residual's dtype, and 1 / rms behind
+    it, in float32. The activations between the two matrices are of that dtype too. All sums are float32, and the new residual
     is rounded once.
 
     Args:
-        residual: [rows, hidden] bfloat16, contiguous; updated in place.
+        residual: [rows, hidden] bfloat16 (any float dtype here), contiguous; updated in place.
         norm: RMSNorm before the experts.
         experts: the routed experts.
         shared: the expert of every row; None when the model has none.
@@ -41,18 +41,18 @@ def experts_step(
     total = residual.float()
     for expert, weight in routing_table(routing, len(rows)).items():
         gate_up, down = expert_matrices(experts, expert)
-        total += weight.unsqueeze(1) * _expert(rows, inverse, gate_up, down)
+        total += weight.unsqueeze(1) * _expert(rows, inverse, gate_up, down, residual.dtype)
     if shared is not None:
         weight = routing.shared_weight[: len(rows)].unsqueeze(1)
-        total += weight * _expert(rows, inverse, shared.gate_up, shared.down)
+        total += weight * _expert(rows, inverse, shared.gate_up, shared.down, residual.dtype)
     residual.copy_(total)
 
 
 def normed_rows(residual: Tensor, norm: NormScale) -> tuple[Tensor, Tensor]:
-    """Rows times the norm's weight in bfloat16 (as float32), and 1 / rms, [rows, 1]."""
+    """Rows times the norm's weight in their dtype (as float32), and 1 / rms, [rows, 1]."""
     wide = residual.float()
     inverse = torch.rsqrt(wide.square().mean(1, keepdim=True) + norm.epsilon)
-    return (wide * norm.weight).to(torch.bfloat16).float(), inverse
+    return (wide * norm.weight).to(residual.dtype).float(), inverse
 
 
 def routing_table(routing: Routing, rows: int) -> dict[int, Tensor]:
@@ -90,10 +90,12 @@ def expert_matrices(experts: PackedExperts, expert: int) -> tuple[PackedMatrix, 
     return gate_up, down
 
 
-def _expert(rows: Tensor, inverse: Tensor, gate_up: PackedMatrix, down: PackedMatrix) -> Tensor:
+def _expert(
+    rows: Tensor, inverse: Tensor, gate_up: PackedMatrix, down: PackedMatrix, dtype: torch.dtype
+) -> Tensor:
     product = (rows @ unpack(gate_up, torch.float32).t()) * inverse
     gate, up = product.chunk(2, 1)
-    activated = (F.silu(gate) * up).to(torch.bfloat16).float()
+    activated = (F.silu(gate) * up).to(dtype).float()
     return activated @ unpack(down, torch.float32).t()
 
 

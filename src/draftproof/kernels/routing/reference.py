@@ -33,7 +33,7 @@ def route(
     valid, distinct experts.
 
     Args:
-        residual: [rows, hidden] bfloat16, the residual stream before the layer's norm.
+        residual: [rows, hidden] bfloat16 (any float dtype here), the residual stream before the layer's norm.
         norm: weight and epsilon of that norm.
         router: BF16 [experts, hidden]; with a shared expert, its gate is one more row.
         spec: counts, and whether the chosen probabilities are normalised.
@@ -55,10 +55,10 @@ def route(
 
 def router_logits(residual: Tensor, norm: NormScale, router: PackedMatrix) -> Tensor:
     """[rows, router.rows] float32, with the norm as the kernels apply it: its weight before the product,
-    rounded to bfloat16, and the rows' scale behind it."""
+    rounded to the residual's dtype, and the rows' scale behind it."""
     wide = residual.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + norm.epsilon)
-    weighted = (wide * norm.weight).to(torch.bfloat16).float()
+    weighted = (wide * norm.weight).to(residual.dtype).float()
     return weighted @ unpack(router, torch.float32).t() * scale
 
 
