@@ -128,9 +128,8 @@ def run_window(
             q0, q1, q2 = q1, q2, tl.load(stashed + query_at).to(tl.float32)
             k0, k1, k2 = k1, k2, k3
             v0, v1, v2 = v1, v2, v3
-        if STASH:
-            if count > 0:
-                tl.store(state_at, state)
+        if STASH and count > 0:
+            tl.store(state_at, state)
     kept = convolution + write_at * 3 * conv_dim
     if STASH:
         _keep_three(kept, value_at, conv_dim, v0, v1, v2)
