@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from draftproof.kernels.paged_attention import host
+from draftproof.kernels.paged_attention import fused, host
 from draftproof.kernels.paged_attention.reference import paged_attention, write_pages
 
 PAGES, PAGE_SIZE, KEY_VALUE_HEADS, HEAD_DIM = 24, 4, 2, 8
@@ -74,6 +74,8 @@ def test_any_pages_any_starts_any_rows(data: st.DataObject) -> None:
     query = torch.randn(batch, rows, KEY_VALUE_HEADS * group, HEAD_DIM, generator=generator)
 
     attended = paged_attention(query, keys, values, table, starts)
+    together = fused.paged_attention(query, keys, values, table, starts)
+    torch.testing.assert_close(together, attended, atol=1e-5, rtol=1e-5)
     for sequence, (key, value) in enumerate(plain):
         expected = expected_attention(query[sequence], key, value, starts[sequence])
         torch.testing.assert_close(attended[sequence], expected, atol=1e-5, rtol=1e-5)
@@ -135,7 +137,26 @@ def test_the_output_has_the_dtype_of_the_query(dtype: torch.dtype) -> None:
     query = torch.ones(1, 2, 2, HEAD_DIM, dtype=dtype)
     for attended in (
         paged_attention(query, keys, values, torch.tensor([[1]]), (1,)),
+        fused.paged_attention(query, keys, values, torch.tensor([[1]]), (1,)),
         host.paged_attention(query, keys, values, PAGE_SIZE, 1),
     ):
         assert attended.dtype == dtype
         torch.testing.assert_close(attended, torch.ones_like(attended))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("rows", "start"), [(1024, 0), (700, 1500), (1, 900), (5, 3)])
+def test_prompts_on_a_gpu(rows: int, start: int) -> None:
+    """At the 35B's widths in BF16, against the definition in float32."""
+    generator = torch.Generator("cuda").manual_seed(0)
+    context, page_size = start + rows, 16
+    pages = -(-context // page_size)
+    table = (torch.randperm(pages, generator=generator, device="cuda") + 1).unsqueeze(0)
+    keys, values = (torch.full((pages + 1, page_size, 2, 256), NAN, device="cuda") for _ in range(2))
+    for pool in (keys, values):
+        pool[1:] = torch.randn(pages, page_size, 2, 256, generator=generator, device="cuda").bfloat16()
+    query = torch.randn(1, rows, 16, 256, generator=generator, device="cuda").bfloat16()
+    expected = paged_attention(query.float(), keys, values, table, (start,))
+    attended = fused.paged_attention(query, keys.bfloat16(), values.bfloat16(), table, (start,))
+    # Weights and results are rounded to BF16; sums run over up to 2200 positions.
+    torch.testing.assert_close(attended.float(), expected, atol=1e-2, rtol=1.6e-2)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from draftproof.architecture.spec import AttentionSpec
 from draftproof.kernels.norm.reference import length
-from draftproof.kernels.paged_attention import host
+from draftproof.kernels.paged_attention import fused, host
 from draftproof.kernels.paged_attention.reference import paged_attention, write_pages
 from draftproof.layers.linear import Linear
 from draftproof.layers.norm import OffsetRmsNorm
@@ -83,7 +83,9 @@ class Attention:
         self, query: Tensor, gate: Tensor | None, cache: KeyValueCache, rows: AttentionRows
     ) -> Tensor:
         """[batch, rows, hidden] of rows whose keys and values are in the cache."""
-        if (origin := rows.only_origin) is None:
+        if query.is_cuda:
+            attended = fused.paged_attention(query, cache.keys, cache.values, rows.page_table, rows.starts)
+        elif (origin := rows.only_origin) is None:
             attended = paged_attention(query, cache.keys, cache.values, rows.page_table, rows.starts)
         else:
             attended = host.paged_attention(query, cache.keys, cache.values, origin, rows.starts[0])
