@@ -198,7 +198,7 @@ def _summary(
         "seed": seed,
         "seconds_to_first_token": chunks[0][0] if chunks else None,
         "tokens_per_second": tokens / seconds if seconds else None,
-        "drafter": built.engine.drafter.name,
+        "drafter": built.engine.drafter_name,
         "verify_passes": counts.passes,
         "accept_length": counts.accept_length,
         "proposed_by_position": list(counts.proposed),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from draftproof.device.buffers import Room
 from draftproof.device.shapes import StepShape
 from draftproof.device.state import DeviceLayerState, DeviceState
 from draftproof.device.weights import (
@@ -14,10 +13,11 @@ from draftproof.device.weights import (
     DeviceHead,
     DeviceLayer,
     DeviceModel,
+    MixtureMlp,
     Projections,
     RecurrentMixer,
 )
-from draftproof.device.workspace import StepWorkspace
+from draftproof.device.workspace import MixtureSpace, StepWorkspace
 from draftproof.kernels.advance.state import EmittedRing, SimulatedAcceptance
 from draftproof.kernels.decode_attention.parameters import AttentionScratch
 from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentState
@@ -72,12 +72,10 @@ class StepProgram:
         """Embed the windows and run the target: logits of every row."""
         space, model = self._workspace, self._model
         residual = space.residual
-        self._kernels.embed_inputs(
-            self._state.progress.inputs, space.slots, model.embedding, residual
-        )
+        self._kernels.embed_inputs(self._state.progress.inputs, space.slots, model.embedding, residual)
         for layer, state in zip(model.layers, self._state.trunk, strict=True):
             self._mix(layer, state, residual)
-            self._mlp(layer.mlp, residual)
+            self._mlp(layer.mlp, residual, space.window_mixture)
         self._kernels.packed_linear(residual, model.lm_head, norm=model.norm, out=space.logits)
 
     def sample(self) -> None:
@@ -146,8 +144,15 @@ class StepProgram:
             begin += matrix.rows
         return projected
 
-    def _mlp(self, mlp: DenseMlp, residual: Tensor) -> None:
+    def _mlp(self, mlp: DenseMlp | MixtureMlp, residual: Tensor, mixture: MixtureSpace | None) -> None:
         kernels = self._kernels
+        if isinstance(mlp, MixtureMlp):
+            assert mixture is not None
+            kernels.route(residual, mlp.norm, mlp.router, mlp.spec, mixture.routing_scratch, mixture.routing)
+            kernels.experts_step(
+                residual, mlp.norm, mlp.experts, mlp.shared, mixture.routing, mixture.scratch
+            )
+            return
         activated = self._workspace.activated.view(residual.shape[0], mlp.width)
         kernels.packed_linear(
             residual, mlp.gate_up, norm=mlp.norm, out=activated, epilogue=Epilogue.SILU_PAIRS
@@ -196,7 +201,7 @@ class StepProgram:
         residual = space.head_row.view(shape.batch, hidden)
         kernels.last_rows(window, space.outcome.accepted, residual)
         kernels.packed_linear(mixed, mixer.output, residual=residual, out=residual)
-        self._mlp(head.layer.mlp, residual)
+        self._mlp(head.layer.mlp, residual, space.head_mixture)
         return residual
 
     def _head_row(self, head: DeviceHead, residual: Tensor, place: int) -> None:
@@ -222,7 +227,7 @@ class StepProgram:
         geometry = self._state.geometry(space.slots, 1, space.outcome.draft_lengths[place - 1])
         self._attend(mixer, self._state.head[0], projected, geometry, space.head_scratch, mixed)
         kernels.packed_linear(mixed, mixer.output, residual=residual, out=residual)
-        self._mlp(head.layer.mlp, residual)
+        self._mlp(head.layer.mlp, residual, space.head_mixture)
 
     def _choose_draft(self, head: DeviceHead, residual: Tensor, place: int) -> None:
         space, drafts = self._workspace, head.drafts

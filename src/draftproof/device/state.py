@@ -75,9 +75,7 @@ class DeviceState:
     prompts: StateStore
 
     @staticmethod
-    def allocate(
-        spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device
-    ) -> DeviceState:
+    def allocate(spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device) -> DeviceState:
         """Zeros: no sequence.
 
         Args:
@@ -135,6 +133,15 @@ class DeviceState:
         sampling.top_k[slot] = parameters.top_k if parameters.top_k > 0 else ALL_TOKENS
         sampling.top_p[slot] = parameters.top_p
         sampling.min_p[slot] = parameters.min_p
+
+    def live_drafts(self, slots: Sequence[int], draft_tokens: int) -> list[tuple[int, ...]]:
+        """Drafts of the next window of each slot, at most `draft_tokens`; waits for the device."""
+        index = torch.tensor(slots, device=self.page_table.device)
+        inputs = self.progress.inputs[index].tolist()
+        counts = self.progress.draft_counts[index].tolist()
+        return [
+            tuple(row[1 : 1 + min(count, draft_tokens)]) for row, count in zip(inputs, counts, strict=True)
+        ]
 
     def geometry(self, slots: Tensor, rows: int, lengths: Tensor | None = None) -> StepGeometry:
         """How a step sees the sequences of `slots` ([batch] int32).

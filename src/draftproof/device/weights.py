@@ -9,20 +9,24 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from draftproof.architecture.spec import MoeSpec
 from draftproof.device.buffers import ActivationWidths
 from draftproof.errors import UnsupportedRequest
 from draftproof.kernels.decode_attention.parameters import AttentionParameters
+from draftproof.kernels.experts_step.operands import SharedExpert
 from draftproof.kernels.gated_delta_decode.state import ProjectedColumns
 from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.kernels.norm.scale import NormScale
-from draftproof.kernels.packed_weights.formats import PackedMatrix
+from draftproof.kernels.packed_weights.formats import PackedExperts, PackedMatrix
 from draftproof.kernels.packed_weights.packing import pack_dense
 from draftproof.layers.attention import Attention
 from draftproof.layers.decoder import AttentionLayer, DecoderLayer
 from draftproof.layers.gated_delta_net import GatedDeltaNet
 from draftproof.layers.linear import Linear, PackedLinear, ParallelLinear, TiedLinear
 from draftproof.layers.mlp import GatedMlp
+from draftproof.layers.moe import MixtureOfExperts
 from draftproof.layers.norm import OffsetRmsNorm
+from draftproof.layers.packed_mixture import PackedMixture
 from draftproof.layers.rotary import RotaryEmbedding
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
@@ -82,11 +86,30 @@ class DenseMlp:
 
 
 @dataclass(frozen=True)
+class MixtureMlp:
+    """Mixture of experts.
+
+    Attributes:
+        norm: in front of it.
+        spec: expert count and choice.
+        router: one row for each expert, and one for the shared expert's gate.
+        experts: the routed ones.
+        shared: the one of every row; None without.
+    """
+
+    norm: NormScale
+    spec: MoeSpec
+    router: PackedMatrix
+    experts: PackedExperts
+    shared: SharedExpert | None
+
+
+@dataclass(frozen=True)
 class DeviceLayer:
     """One decoder layer."""
 
     mixer: AttentionMixer | RecurrentMixer
-    mlp: DenseMlp
+    mlp: DenseMlp | MixtureMlp
 
 
 @dataclass(frozen=True)
@@ -145,11 +168,12 @@ class DeviceModel:
     def widths(self) -> ActivationWidths:
         """What the buffers of a step must hold."""
         layers = [*self.layers, *([self.head.layer] if self.head else [])]
+        mlps = [layer.mlp for layer in layers]
         return ActivationWidths(
             hidden=self.embedding.shape[1],
             projected=max(layer.mixer.projections.width for layer in layers),
             mixed=max(layer.mixer.width for layer in layers),
-            activated=max((layer.mlp.width for layer in layers if isinstance(layer.mlp, DenseMlp)), default=0),
+            activated=max((mlp.width for mlp in mlps if isinstance(mlp, DenseMlp)), default=0),
             vocabulary=self.lm_head.rows,
         )
 
@@ -202,9 +226,7 @@ def _layer(layer: DecoderLayer, rotary: RotaryEmbedding) -> DeviceLayer:
         mixer = _attention(layer.attention, norm, rotary)
     else:
         mixer = _recurrent(layer.mixer, norm)
-    if not isinstance(layer.mlp, GatedMlp):
-        raise NotImplementedError
-    return DeviceLayer(mixer, _dense_mlp(layer.mlp, norm_scale(layer.post_attention_norm)))
+    return DeviceLayer(mixer, _mlp(layer.mlp, norm_scale(layer.post_attention_norm)))
 
 
 def _attention(attention: Attention, norm: NormScale, rotary: RotaryEmbedding) -> AttentionMixer:
@@ -240,8 +262,18 @@ def _recurrent(mixer: GatedDeltaNet, norm: NormScale) -> RecurrentMixer:
     )
 
 
-def _dense_mlp(mlp: GatedMlp, norm: NormScale) -> DenseMlp:
-    return DenseMlp(norm, _matrix(mlp.gate_up, "gate_up_proj"), _matrix(mlp.down, "down_proj"))
+def _mlp(mlp: GatedMlp | MixtureOfExperts | PackedMixture, norm: NormScale) -> DenseMlp | MixtureMlp:
+    if isinstance(mlp, GatedMlp):
+        return DenseMlp(norm, _matrix(mlp.gate_up, "gate_up_proj"), _matrix(mlp.down, "down_proj"))
+    if isinstance(mlp, MixtureOfExperts):
+        raise _not_packed("a mixture of experts")
+    shared = None
+    if mlp.shared is not None:
+        shared = SharedExpert(
+            _matrix(mlp.shared.gate_up, "shared gate_up_proj"),
+            _matrix(mlp.shared.down, "shared down_proj"),
+        )
+    return MixtureMlp(norm, mlp.spec, mlp.router.matrix, mlp.experts, shared)
 
 
 def _projections(linear: Linear, name: str) -> Projections:
@@ -255,4 +287,10 @@ def _matrix(linear: Linear, name: str) -> PackedMatrix:
     if isinstance(linear, TiedLinear):
         # The embedding is read by rows, lm_head in tiles: two orders, hence two copies.
         return pack_dense(linear.embedding)
-    raise UnsupportedRequest(f"{name} is not packed as a device step reads it", "Load it with packed weights.")
+    raise _not_packed(name)
+
+
+def _not_packed(name: str) -> UnsupportedRequest:
+    return UnsupportedRequest(
+        f"{name} is not packed as a device step reads it", "Load the checkpoint with packed blocks."
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,14 +11,26 @@ from torch import Tensor
 from draftproof.device.buffers import ActivationBuffers, Room
 from draftproof.device.shapes import StepShape
 from draftproof.device.state import DeviceState
-from draftproof.device.weights import AttentionMixer, DeviceModel
+from draftproof.device.weights import AttentionMixer, DeviceLayer, DeviceModel, MixtureMlp
 from draftproof.kernels.advance.state import PassOutcome
 from draftproof.kernels.decode_attention.parameters import (
     AttentionParameters,
     AttentionScratch,
     make_scratch,
 )
+from draftproof.kernels.experts_step.operands import ExpertsScratch, experts_scratch
+from draftproof.kernels.packed_weights.formats import TILE_ROWS
+from draftproof.kernels.routing.routing import Routing, RoutingScratch, allocate_routing, routing_scratch
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice, SamplingScratch
+
+
+@dataclass(frozen=True)
+class MixtureSpace:
+    """What mixtures of experts need for a number of rows; layers that run one after the other share it."""
+
+    routing: Routing
+    routing_scratch: RoutingScratch
+    scratch: ExpertsScratch
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,8 @@ class StepWorkspace:
         attention_scratch: of the trunk's windows; None without attention in the trunk.
         head_scratch: of the head's single rows; None without a head.
         sampling_scratch: of the target's rows and of drafts.
+        window_mixture: of the trunk's mixtures; None without any.
+        head_mixture: of the head's, for a row of each sequence.
     """
 
     shape: StepShape
@@ -56,6 +71,8 @@ class StepWorkspace:
     attention_scratch: AttentionScratch | None
     head_scratch: AttentionScratch | None
     sampling_scratch: SamplingScratch
+    window_mixture: MixtureSpace | None
+    head_mixture: MixtureSpace | None
 
 
 def make_workspace(
@@ -96,6 +113,22 @@ def make_workspace(
         attention_scratch=scratch(_attention_of(model), shape.rows),
         head_scratch=scratch(_head_attention_of(model), 1),
         sampling_scratch=SamplingScratch.make(shape.all_rows, vocabulary, choice, device),
+        window_mixture=_mixture_space(model.layers, shape.all_rows),
+        head_mixture=_mixture_space([model.head.layer] if model.head else [], shape.batch),
+    )
+
+
+def _mixture_space(layers: Sequence[DeviceLayer], rows: int) -> MixtureSpace | None:
+    mlp = next((layer.mlp for layer in layers if isinstance(layer.mlp, MixtureMlp)), None)
+    if mlp is None:
+        return None
+    device = mlp.experts.gate_up.device
+    routing = allocate_routing(rows, mlp.spec, device)
+    router_rows = mlp.router.blocks.shape[0] * TILE_ROWS
+    return MixtureSpace(
+        routing,
+        routing_scratch(rows, mlp.spec, router_rows, device),
+        experts_scratch(rows, routing, mlp.experts, mlp.shared),
     )
 
 

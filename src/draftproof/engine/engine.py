@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
+from draftproof.engine.admission import draft_limit, output_end, output_limit
+from draftproof.engine.logprobs import logprobs_of
+from draftproof.engine.loop import EngineLoop
+from draftproof.engine.request import Request, StepOutput, TokenLogprob
 from draftproof.errors import EngineFault, UsageError
 from draftproof.kernels.acceptance.host import count_accepted
 from draftproof.models.qwen3_5 import Qwen35Model
-from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows, token_logprobs
+from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows
 from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
 from draftproof.runtime.sequence import Sequence as RunningSequence
 from draftproof.runtime.state_store import StateStore, WindowKind
@@ -68,7 +71,7 @@ class _CommittedRun:
     following: tuple[int, ...]
 
 
-class Engine:
+class Engine(EngineLoop):
     """Runs requests over one model.
 
     Args:
@@ -93,6 +96,7 @@ class Engine:
         self.model = model
         self.store = store
         self.drafter = drafter
+        self.drafter_name = drafter.name
         self.max_length = max_length
         self.acceptance = AcceptanceCounts()
         self._scheduler = scheduler
@@ -101,52 +105,38 @@ class Engine:
         self._running: dict[str, _Running] = {}
 
     def add(self, request: Request) -> None:
-        """Queue a request.
-
-        Raises:
-            UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range,
-                its draft limit is negative, or it needs more pages than there are.
-        """
-        sequence = RunningSequence(request.request_id, request.prompt_ids, self._output_limit(request))
-        parameters = request.parameters
-        end_ids = () if parameters.ignore_eos else self.model.spec.end_token_ids
+        spec = self.model.spec
+        if request.request_id in self._running:
+            raise UsageError(f"request id {request.request_id} is in use")
+        limit = output_limit(request, spec, self.max_length)
+        sequence = RunningSequence(request.request_id, request.prompt_ids, limit)
         running = _Running(
             request=request,
             sequence=sequence,
             context=SequenceContext(
-                parameters, request.prompt_ids, self.model.spec.end_token_ids, self.model.spec.vocab_size
+                request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size
             ),
-            end=OutputEnd(
-                frozenset((*end_ids, *parameters.stop_token_ids)), sequence.max_tokens, parameters.min_tokens
-            ),
-            draft_tokens=self._draft_limit(request),
+            end=output_end(request, spec, limit),
+            draft_tokens=draft_limit(request, self._draft_tokens),
         )
         self._scheduler.add(sequence)
         self._running[request.request_id] = running
 
     def abort(self, request_id: str) -> None:
-        """Drop a request, waiting or running; unknown ids are ignored, for it may just have finished."""
         running = self._running.pop(request_id, None)
         if running is not None:
             self._scheduler.finish(running.sequence)
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do anything."""
         return self._scheduler.has_work
 
     def check_integrity(self) -> None:
-        """Nothing is lost or held twice; with no request, everything is free."""
         self._scheduler.check_integrity()
 
     @torch.inference_mode()
     def step(self) -> tuple[StepOutput, ...]:
-        """Run one step; what it added to requests, in slot order.
-
-        Raises:
-            EngineFault: the model gave logits that mean nothing. The step's requests are dropped; the engine
-                goes on with the others.
-        """
+        """Run one step; what it added to requests, in slot order. A fault drops the step's requests."""
         for sequence in self._scheduler.admit():
             self.store.open_slot(sequence.slot, sequence.pages)
         step = self._scheduler.next_step()
@@ -162,75 +152,8 @@ class Engine:
                 self.abort(sequence.request_id)
             raise
 
-    def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
-        """Run requests to their end; completions in the order of the requests.
-
-        Raises:
-            UsageError: one of them is refused, see `add`; none of them stays queued.
-        """
-        order: list[str] = []
-        for request in requests:
-            try:
-                self.add(request)
-            except UsageError:
-                for request_id in order:
-                    self.abort(request_id)
-                raise
-            order.append(request.request_id)
-        running = {request_id: self._running[request_id] for request_id in order}
-        tokens: dict[str, list[int]] = {request_id: [] for request_id in running}
-        logprobs: dict[str, list[TokenLogprob]] = {request_id: [] for request_id in running}
-        reasons: dict[str, FinishReason] = {}
-        while len(reasons) < len(running):
-            for output in self.step():
-                if output.request_id not in running:
-                    continue
-                tokens[output.request_id].extend(output.token_ids)
-                logprobs[output.request_id].extend(output.logprobs)
-                if output.finish_reason is not None:
-                    reasons[output.request_id] = output.finish_reason
-        return tuple(
-            Completion(
-                name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance
-            )
-            for name in order
-        )
-
-    def _draft_limit(self, request: Request) -> int:
-        """Most drafts per window for this request."""
-        if request.draft_tokens is None:
-            return self._draft_tokens
-        if request.draft_tokens < 0:
-            raise UsageError(
-                f"draft_tokens is {request.draft_tokens}; allowed: 0 (no speculation) or a positive number"
-            )
-        return min(request.draft_tokens, self._draft_tokens)
-
-    def _output_limit(self, request: Request) -> int:
-        """Most tokens this request may generate, after checking that it may run at all."""
-        if request.request_id in self._running:
-            raise UsageError(f"request id {request.request_id} is in use")
-        if not request.prompt_ids:
-            raise UsageError("the prompt has no tokens", "Give at least one character of text.")
-        vocabulary = self.model.spec.vocab_size
-        outside = [token for token in request.prompt_ids if not 0 <= token < vocabulary]
-        if outside:
-            raise UsageError(f"token id {outside[0]} is outside the vocabulary of {vocabulary}")
-        images = set(request.prompt_ids) & set(self.model.spec.image_token_ids)
-        if images:
-            raise UsageError(
-                f"the prompt holds image token {min(images)}",
-                "This engine serves text; send the request without images.",
-            )
-        room = self.max_length - len(request.prompt_ids)
-        if room < 1:
-            raise UsageError(
-                f"the prompt has {len(request.prompt_ids)} tokens, but the context holds {self.max_length} "
-                "with the output",
-                "Shorten the prompt or raise --max-length.",
-            )
-        wanted = request.parameters.max_tokens
-        return room if wanted is None else min(wanted, room)
+    def _find(self, request_id: str) -> _Running:
+        return self._running[request_id]
 
     def _prompt_step(self, step: PromptStep) -> tuple[StepOutput, ...]:
         running = self._running[step.sequence.request_id]
@@ -330,7 +253,7 @@ class Engine:
         logprobs: tuple[TokenLogprob, ...] = ()
         if running.request.parameters.logprobs is not None and tokens:
             first = sampled.first_rows[index]
-            logprobs = _logprobs(
+            logprobs = logprobs_of(
                 sampled.logits[first : first + len(tokens)], tokens, running.request.parameters.logprobs
             )
         if run.finish_reason is not None:
@@ -377,12 +300,3 @@ def _real_rows(hidden: Tensor, counts: Sequence[int]) -> Tensor:
     if min(counts) == width:
         return hidden.flatten(0, 1)
     return torch.cat([hidden[index, :count] for index, count in enumerate(counts)])
-
-
-def _logprobs(logits: Tensor, tokens: tuple[int, ...], top: int) -> tuple[TokenLogprob, ...]:
-    found = token_logprobs(logits, torch.tensor(tokens, device=logits.device), top)
-    alternatives = zip(found.top_token_ids.tolist(), found.top.tolist(), strict=True)
-    return tuple(
-        TokenLogprob(token, chosen, tuple(zip(ids, values, strict=True)))
-        for token, chosen, (ids, values) in zip(tokens, found.chosen.tolist(), alternatives, strict=True)
-    )

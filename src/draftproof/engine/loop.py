@@ -1,0 +1,103 @@
+"""What every engine offers, whatever carries its steps out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Protocol
+
+from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
+from draftproof.errors import UsageError
+from draftproof.models.qwen3_5 import Qwen35Model
+from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
+
+
+class RunningRequest(Protocol):
+    """A request inside an engine."""
+
+    acceptance: AcceptanceCounts
+
+
+class EngineLoop(ABC):
+    """Requests in, tokens out, step by step.
+
+    Attributes:
+        model: the target.
+        drafter_name: what proposes tokens.
+        max_length: longest prompt and output together.
+        acceptance: what happened to all drafts so far.
+    """
+
+    model: Qwen35Model
+    drafter_name: str
+    max_length: int
+    acceptance: AcceptanceCounts
+
+    @abstractmethod
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            UsageError: its id is taken, its prompt is empty or leaves no room, a token id is out of range,
+                its draft limit is negative, or it needs more pages than there are.
+        """
+
+    @abstractmethod
+    def abort(self, request_id: str) -> None:
+        """Drop a request, waiting or running; unknown ids are ignored, for it may just have finished."""
+
+    @abstractmethod
+    def step(self) -> tuple[StepOutput, ...]:
+        """Run one step; what was added to requests.
+
+        Raises:
+            EngineFault: the model gave logits that mean nothing. Requests that it touches are dropped; the
+                engine goes on with the others.
+        """
+
+    @property
+    @abstractmethod
+    def has_work(self) -> bool:
+        """Whether a step would do anything."""
+
+    @abstractmethod
+    def check_integrity(self) -> None:
+        """Nothing is lost or held twice; with no request, everything is free."""
+
+    @abstractmethod
+    def _find(self, request_id: str) -> RunningRequest:
+        """A request that was added and is not finished."""
+
+    def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
+        """Run requests to their end; completions in the order of the requests.
+
+        Raises:
+            UsageError: one of them is refused, see `add`; none of them stays queued.
+        """
+        order: list[str] = []
+        for request in requests:
+            try:
+                self.add(request)
+            except UsageError:
+                for request_id in order:
+                    self.abort(request_id)
+                raise
+            order.append(request.request_id)
+        running = {request_id: self._find(request_id) for request_id in order}
+        tokens: dict[str, list[int]] = {request_id: [] for request_id in running}
+        logprobs: dict[str, list[TokenLogprob]] = {request_id: [] for request_id in running}
+        reasons: dict[str, FinishReason] = {}
+        while len(reasons) < len(running):
+            for output in self.step():
+                if output.request_id not in running:
+                    continue
+                tokens[output.request_id].extend(output.token_ids)
+                logprobs[output.request_id].extend(output.logprobs)
+                if output.finish_reason is not None:
+                    reasons[output.request_id] = output.finish_reason
+        return tuple(
+            Completion(
+                name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance
+            )
+            for name in order
+        )
