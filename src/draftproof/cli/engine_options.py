@@ -25,7 +25,11 @@ DraftTokensOption = Annotated[
 ]
 DeviceOption = Annotated[str, typer.Option(help="A torch device.")]
 ComputeTypeOption = Annotated[
-    ComputeType, typer.Option("--dtype", help="Precision of activations and dense weights.")
+    ComputeType | None,
+    typer.Option(
+        "--dtype",
+        help="Precision of activations and dense weights; if not given, float32 on a CPU, bfloat16 on a GPU.",
+    ),
 ]
 StorageOption = Annotated[
     WeightStorage,

@@ -25,7 +25,7 @@ from draftproof.cli.engine_options import (
     print_config,
 )
 from draftproof.engine.build import BuiltEngine, build_engine
-from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
+from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.text_session import TextChunk, TextSession
 from draftproof.errors import UsageError
 from draftproof.models.stored_linear import WeightStorage
@@ -59,7 +59,7 @@ def generate(
         bool, typer.Option("--ignore-eos", help="Go on after end-of-sequence tokens.")
     ] = False,
     device: DeviceOption = "cpu",
-    compute_type: ComputeTypeOption = ComputeType.FLOAT32,
+    compute_type: ComputeTypeOption = None,
     weight_storage: StorageOption = WeightStorage.DENSE,
     max_length: MaxLengthOption = None,
     prompt_chunk: ChunkOption = 256,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from draftproof.engine.build import dense_backend
-from draftproof.engine.config import ComputeType
+from draftproof.engine.build import load_target
+from draftproof.engine.config import EngineConfig
 from draftproof.kernels.gated_delta.reference import gated_delta, gated_delta_blocked
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.kernels.noise.reference import gumbel_noise
@@ -23,7 +23,7 @@ ArithmeticError."""
 
 
 def _linear_choice() -> str:
-    if dense_backend(ComputeType.FLOAT32, CPU) is DenseBackend.FBGEMM_HALF:
+    if load_target(EngineConfig()).backend is DenseBackend.FBGEMM_HALF:
         return "fbgemm-half (float32 on a CPU with FBGEMM; exact for BF16, FP8 and NVFP4 weights)"
     return "torch (this build or processor has no FBGEMM)"
 

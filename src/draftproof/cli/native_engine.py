@@ -80,7 +80,7 @@ class NativeEngine:
         alone = self._last_logits(tokens, 1)
         noise = max(float((self._last_logits(tokens, width) - alone).abs().max()) for width in BLOCK_WIDTHS)
         # Two ways of computing may agree by luck; nothing is known better than one step of the compute type.
-        step = torch.finfo(TORCH_TYPES[self._config.compute_type]).eps * float(alone.abs().max())
+        step = torch.finfo(TORCH_TYPES[self._config.activations]).eps * float(alone.abs().max())
         scale = sampling.temperature or 1.0
         scores = alone / scale
         if sampling.temperature:
@@ -94,7 +94,7 @@ class NativeEngine:
         """A second state store for one sequence: made only when answers differ."""
         sizes = state_sizes(replace(self._config, max_sequences=1), self.built.max_length)
         return StateStore(
-            self.built.spec, sizes, TORCH_TYPES[self._config.compute_type], torch.device(self._config.device)
+            self.built.spec, sizes, TORCH_TYPES[self._config.activations], torch.device(self._config.device)
         )
 
     def _last_logits(self, tokens: list[int], tail: int) -> Tensor:
@@ -105,9 +105,10 @@ class NativeEngine:
         for part in (tokens[:head], tokens[head:]):
             if part:
                 window = self._probe.begin([0], [len(part)], WindowKind.EXTEND)
-                hidden = self._engine.model.forward(torch.tensor([part]), window.window)
+                rows = torch.tensor([part], device=self._config.device)
+                hidden = self._engine.model.forward(rows, window.window)
                 window.commit([len(part)])
-        return self._engine.model.logits(hidden[0, -1])
+        return self._engine.model.logits(hidden[0, -1]).cpu()
 
     def _ids(self, prompt: Prompt) -> tuple[int, ...]:
         # A chat prompt is rendered text: its control tokens are meant as such.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,13 +12,21 @@ from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.architecture.spec import ModelSpec
 from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.finding import FindingKind
+from draftproof.device.graphs import recorder_for
+from draftproof.device.machine import StepMachine
+from draftproof.device.shapes import StepShape
+from draftproof.device.state import DeviceState
+from draftproof.device.weights import device_model
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
+from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
+from draftproof.engine.loop import EngineLoop
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.kernels.half_linear import fbgemm
+from draftproof.kernels.select import kernels_for
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
-from draftproof.models.stored_linear import DenseBackend, LoadTarget
+from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.runtime.slots import SlotAllocator
@@ -64,7 +73,7 @@ class BuiltEngine:
         threads: CPU threads in use.
     """
 
-    engine: Engine
+    engine: EngineLoop
     spec: ModelSpec
     report: LoadReport
     max_length: int
@@ -91,21 +100,37 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     threads = config.threads or _threads(checkpoint)
     torch.set_num_threads(threads)
     loaded = _load(checkpoint, spec, config, max_length, device)
-    store = StateStore(spec, state_sizes(config, max_length), TORCH_TYPES[config.compute_type], device)
-    return BuiltEngine(
-        wire_engine(loaded, store, config, max_length, device), spec, loaded.report, max_length, threads
-    )
+    sizes, dtype = state_sizes(config, max_length), TORCH_TYPES[config.activations]
+    engine: EngineLoop
+    if config.uses_device_steps:
+        with torch.inference_mode():
+            engine = wire_device_engine(loaded, sizes, config, max_length, device)
+    else:
+        store = StateStore(spec, sizes, dtype, device)
+        engine = wire_engine(loaded, store, config, max_length, device)
+    return BuiltEngine(engine, spec, loaded.report, max_length, threads)
 
 
-def dense_backend(compute_type: ComputeType, device: torch.device) -> DenseBackend:
-    """What multiplies by dense weights: FBGEMM for float32 on a CPU that has it, else torch."""
-    suits = compute_type is ComputeType.FLOAT32 and device.type == "cpu" and fbgemm.is_available()
-    return DenseBackend.FBGEMM_HALF if suits else DenseBackend.TORCH
+def load_target(config: EngineConfig) -> LoadTarget:
+    """How weights are kept: on a GPU in the blocks of its kernels, in their stored precision; on a CPU as the
+    config says, multiplied by FBGEMM when they are float32 and it is there, else by torch."""
+    dtype = TORCH_TYPES[config.activations]
+    if config.uses_device_steps:
+        return LoadTarget(dtype, WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS)
+    suits = config.activations is ComputeType.FLOAT32 and config.device == "cpu" and fbgemm.is_available()
+    backend = DenseBackend.FBGEMM_HALF if suits else DenseBackend.TORCH
+    return LoadTarget(dtype, config.weight_storage, backend)
+
+
+def draft_slack(config: EngineConfig) -> int:
+    """Positions past a sequence's end that drafts may write: a device step drafts a window beyond a window
+    whatever is left of the output."""
+    return config.window_rows * (2 if config.uses_device_steps else 1)
 
 
 def state_sizes(config: EngineConfig, max_length: int) -> StateSizes:
     """Slots and pages for every sequence at its longest, with room for drafts past the end."""
-    positions = max_length + config.window_rows
+    positions = max_length + draft_slack(config)
     pages_per_sequence = -(-positions // config.page_size)
     return StateSizes(
         slots=config.max_sequences,
@@ -133,6 +158,32 @@ def wire_engine(
             raise UsageError("NEXTN needs the MTP head, which was not loaded")
         drafter = NextnDrafter(loaded.head, store)
     return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
+
+
+def wire_device_engine(
+    loaded: LoadedModel, sizes: StateSizes, config: EngineConfig, max_length: int, device: torch.device
+) -> DeviceEngine:
+    """Put kernels, state, scheduler and loop around a model that was loaded with packed blocks."""
+    target, head = loaded.target, loaded.head if config.window_rows > 1 else None
+    machine = StepMachine(
+        kernels_for(device, tell=_warn),
+        device_model(target, head),
+        DeviceState.allocate(target.spec, sizes, TORCH_TYPES[config.activations], device),
+        StepShape(config.max_sequences, config.window_rows - 1),
+        recorder_for(device),
+    )
+    scheduler = Scheduler(
+        PageAllocator(sizes.pages, sizes.page_size),
+        SlotAllocator(sizes.slots),
+        config.prompt_chunk,
+        draft_slack(config),
+    )
+    return DeviceEngine(target, head, machine, scheduler, config.window_rows - 1, max_length)
+
+
+def _warn(line: str) -> None:
+    """A demotion is never silent."""
+    sys.stderr.write(f"draftproof: {line}\n")
 
 
 def _require_whole_files(checkpoint: Checkpoint) -> None:
@@ -169,13 +220,10 @@ def _load(
 ) -> LoadedModel:
     folder = _folder(checkpoint)
     account = TensorAccount(folder, checkpoint.inventory.tensors, device)
-    target = LoadTarget(
-        TORCH_TYPES[config.compute_type], config.weight_storage, dense_backend(config.compute_type, device)
-    )
-    positions = max_length + config.window_rows
+    positions = max_length + draft_slack(config)
     with_head = config.drafter is DrafterName.NEXTN
     with torch.inference_mode():
-        return load_model(spec, account, target, positions, device, with_head)
+        return load_model(spec, account, load_target(config), positions, device, with_head)
 
 
 def _folder(checkpoint: Checkpoint) -> Path:

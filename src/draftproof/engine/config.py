@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS
 from draftproof.errors import UsageError
 from draftproof.models.stored_linear import WeightStorage
 
@@ -39,7 +40,8 @@ class EngineConfig:
         max_length: longest prompt and output together; None for what the checkpoint allows, at most 32,768.
         page_size: positions of one page of keys and values.
         prompt_chunk: most prompt rows of one step.
-        compute_type: precision of activations and dense weights.
+        compute_type: precision of activations and dense weights; None for the device's own: float32 on a CPU,
+            bfloat16 on a GPU.
         weight_storage: how quantised weights are kept.
         device: a torch device name.
         threads: CPU threads; None decides from the model's size.
@@ -51,7 +53,7 @@ class EngineConfig:
     max_length: int | None = None
     page_size: int = 16
     prompt_chunk: int = 256
-    compute_type: ComputeType = ComputeType.FLOAT32
+    compute_type: ComputeType | None = None
     weight_storage: WeightStorage = WeightStorage.DENSE
     device: str = "cpu"
     threads: int | None = None
@@ -63,6 +65,8 @@ class EngineConfig:
                 f"draft tokens (K) must be from 1 to {MAX_DRAFT_TOKENS}, not {self.draft_tokens}",
                 "For plain decoding choose the drafter 'none'.",
             )
+        if self.uses_device_steps:
+            self._check_device_steps()
         for name in ("max_sequences", "page_size", "prompt_chunk"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -70,6 +74,32 @@ class EngineConfig:
             raise UsageError(f"threads must be from 1 to {MAX_THREADS}, not {self.threads}")
         if self.max_length is not None and self.max_length < 2:
             raise UsageError(f"max_length must be at least 2, not {self.max_length}")
+
+    @property
+    def uses_device_steps(self) -> bool:
+        """Whether steps are programs of GPU kernels."""
+        return self.device.startswith("cuda")
+
+    @property
+    def activations(self) -> ComputeType:
+        """Precision in force."""
+        if self.compute_type is not None:
+            return self.compute_type
+        return ComputeType.BFLOAT16 if self.uses_device_steps else ComputeType.FLOAT32
+
+    def _check_device_steps(self) -> None:
+        if self.activations is not ComputeType.BFLOAT16:
+            raise UsageError(
+                f"GPU kernels compute in bfloat16, not in {self.activations.value}",
+                "Leave --dtype out, or use --device cpu.",
+            )
+        if self.draft_tokens > MAX_DEVICE_DRAFTS:
+            raise UsageError(
+                f"draft tokens (K) on a GPU are at most {MAX_DEVICE_DRAFTS}, not {self.draft_tokens}",
+                "Lower --k, or use --device cpu.",
+            )
+        if self.max_sequences > BUCKETS[-1]:
+            raise UsageError(f"max_sequences on a GPU is at most {BUCKETS[-1]}, not {self.max_sequences}")
 
     @property
     def window_rows(self) -> int:
