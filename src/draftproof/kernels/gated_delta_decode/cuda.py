@@ -13,7 +13,7 @@ from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentS
 from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.kernels.step_geometry import StepGeometry
 
-SOURCE = Path(__file__).parent / "gated_delta_decode.cu"
+FOLDER = Path(__file__).parent
 
 HEAD_DIM = 128
 CONV_KERNEL = 4
@@ -22,8 +22,8 @@ MULTIPROCESSORS = 132
 
 
 @dataclass(frozen=True)
-class LaunchShape:
-    """How a value head is spread over threads; see the kernel's head.
+class RegisterShape:
+    """The form that keeps the state in registers, and how a value head is spread over threads.
 
     Attributes:
         split: blocks of a cluster that share a head.
@@ -36,26 +36,74 @@ class LaunchShape:
     slices: int
     columns: int
     blocks: int
+    function: str = "gated_delta_decode"
 
     @property
     def threads(self) -> int:
         """Of a block."""
         return HEAD_DIM // self.split // self.columns * self.slices
 
+    @property
+    def definitions(self) -> dict[str, int]:
+        """Macros of the source."""
+        return {
+            "SPLIT": self.split,
+            "SLICES": self.slices,
+            "VEC": self.columns,
+            "BLOCKS": self.blocks,
+        }
 
-FEW_HEADS = LaunchShape(split=4, slices=8, columns=2, blocks=2)
-SOME_HEADS = LaunchShape(split=2, slices=8, columns=2, blocks=2)
-MANY_HEADS = LaunchShape(split=1, slices=8, columns=4, blocks=2)
-SHAPES = (FEW_HEADS, SOME_HEADS, MANY_HEADS)
+    def shared_bytes(self, rows: int, window: int) -> int:
+        """Dynamic shared memory: none."""
+        del rows, window
+        return 0
 
 
-def launch_shape(heads: int) -> LaunchShape:
-    """The shape for a launch over `heads` value heads of all sequences together."""
+@dataclass(frozen=True)
+class SharedShape:
+    """The form that keeps the state in shared memory.
+
+    Attributes:
+        blocks: resident blocks of a multiprocessor.
+    """
+
+    blocks: int
+    function: str = "gated_delta_decode_many"
+    threads: int = 128
+    split: int = 1
+
+    @property
+    def definitions(self) -> dict[str, int]:
+        """Macros of the source."""
+        return {"BLOCKS": self.blocks}
+
+    def shared_bytes(self, rows: int, window: int) -> int:
+        """Dynamic shared memory, `Shared` of the source."""
+        room = max(window, 1)
+        floats = HEAD_DIM * (HEAD_DIM + 3 * rows + 2 * room) + rows * (rows + 6) + room * (room + 2)
+        return -(-(floats * 4 + 8) // 16) * 16
+
+
+LaunchShape = RegisterShape | SharedShape
+
+FEW_HEADS = RegisterShape(split=4, slices=8, columns=2, blocks=2)
+SOME_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
+MANY_HEADS = SharedShape(blocks=3)
+MANY_HEADS_LONG_WINDOW = SharedShape(blocks=2)
+SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, MANY_HEADS)
+
+LONG_WINDOW = 4
+"""Up to this many rows three blocks fit on a multiprocessor."""
+
+
+def launch_shape(heads: int, window: int) -> LaunchShape:
+    """The shape for a launch over `heads` value heads of all sequences together and windows of up to `window`
+    rows."""
     if heads * 2 <= MULTIPROCESSORS:
         return FEW_HEADS
     if heads <= 2 * MULTIPROCESSORS:
         return SOME_HEADS
-    return MANY_HEADS
+    return MANY_HEADS if window <= LONG_WINDOW else MANY_HEADS_LONG_WINDOW
 
 
 def supports(
@@ -97,7 +145,8 @@ def gated_delta_decode(
     out: Tensor,
 ) -> None:
     """See the reference. `out` is contiguous."""
-    shape = launch_shape(geometry.batch * state.recurrent.shape[1])
+    window = max(geometry.rows, state.window_rows)
+    shape = launch_shape(geometry.batch * state.recurrent.shape[1], window)
     run(shape, projected, columns, parameters, state, geometry, commit, out)
 
 
@@ -110,18 +159,15 @@ def kernel_for(
 ) -> Kernel:
     """The compiled kernel of one launch shape."""
     return load_kernel(
-        SOURCE,
-        "gated_delta_decode",
+        FOLDER / f"{shape.function}.cu",
+        shape.function,
         state.recurrent.device,
         KEY_HEADS=parameters.num_key_heads,
         VALUE_HEADS=state.recurrent.shape[1],
         ROWS=rows,
         WINDOW=state.window_rows,
         STASH=int(commit is Commit.STASH),
-        SPLIT=shape.split,
-        SLICES=shape.slices,
-        VEC=shape.columns,
-        BLOCKS=shape.blocks,
+        **shape.definitions,
     )
 
 
@@ -161,4 +207,9 @@ def run(
         slots,
         out,
     )
-    kernel.launch((value_heads * shape.split, geometry.batch), shape.threads, arguments)
+    kernel.launch(
+        (value_heads * shape.split, geometry.batch),
+        shape.threads,
+        arguments,
+        shared_bytes=shape.shared_bytes(geometry.rows, state.window_rows),
+    )

@@ -11,10 +11,7 @@
 //
 // Defined from outside: KEY_HEADS, VALUE_HEADS, ROWS, WINDOW (room of the stash), STASH (else the new rows are
 // certain and enter the state), SPLIT, SLICES, VEC, BLOCKS (resident blocks to compile for).
-#include "memory.cuh"
-
 #define DIM 128
-#define CONV_DIM (2 * KEY_HEADS * DIM + VALUE_HEADS * DIM)
 #define COLUMNS (DIM / SPLIT)                  // value columns of a block
 #define WARP_COLUMNS (VEC * 32 / SLICES)       // value columns of a warp
 #define WARPS (COLUMNS / WARP_COLUMNS)
@@ -24,94 +21,7 @@
 #define VALUE_UNITS ((ROWS + WARPS - 1) / WARPS)
 #define OUT_ROWS ((ROWS + SLICES - 1) / SLICES)  // rows whose outputs a lane writes
 #define ROOM (WINDOW > 0 ? WINDOW : 1)
-
-// Numbers that only this step's kernels rewrite, read early; asm keeps them above the wait.
-__device__ __forceinline__ float4 load_state_16(const float* address) {
-  float4 v;
-  asm volatile("ld.global.L1::no_allocate.v4.f32 {%0,%1,%2,%3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(address));
-  return v;
-}
-__device__ __forceinline__ float2 load_state_8(const float* address) {
-  float2 v;
-  asm volatile("ld.global.L1::no_allocate.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(address));
-  return v;
-}
-__device__ __forceinline__ float4 load_weight_16(const float* address) {
-  float4 v;
-  asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(address));
-  return v;
-}
-
-// The inputs of N neighbouring channels at one time.
-template <int N>
-struct Inputs {
-  uint32_t pair[(N + 1) / 2];
-  __device__ __forceinline__ float at(int i) const {
-    return i & 1 ? high_half(pair[i / 2]) : low_half(pair[i / 2]);
-  }
-  __device__ __forceinline__ void load(const bfloat16* address) {
-    if constexpr (N == 4) { const uint2 v = load_fresh_8(address); pair[0] = v.x; pair[1] = v.y; }
-    else if constexpr (N == 2) pair[0] = load_fresh_4(address);
-    else pair[0] = load_fresh_2(address);
-  }
-  __device__ __forceinline__ void store(bfloat16* address) const {
-    if constexpr (N == 4) *(uint2*)address = make_uint2(pair[0], pair[1]);
-    else if constexpr (N == 2) *(uint32_t*)address = pair[0];
-    else *address = (bfloat16)pair[0];
-  }
-};
-
-template <int N>
-struct Taps {
-  float4 of[N];
-  __device__ __forceinline__ void load(const float* weights, int channel) {
-#pragma unroll
-    for (int i = 0; i < N; i++) of[i] = load_weight_16(weights + (channel + i) * 4);
-  }
-  // Convolution and SiLU of one time, given its inputs and those of the three times before.
-  __device__ __forceinline__ void apply(const Inputs<N>* x, float* y) const {
-#pragma unroll
-    for (int i = 0; i < N; i++)
-      y[i] = silu(fmaf(x[0].at(i), of[i].x, fmaf(x[1].at(i), of[i].y, fmaf(x[2].at(i), of[i].z, x[3].at(i) * of[i].w))));
-  }
-};
-
-__device__ __forceinline__ float sum_of_warp(float value) {
-#pragma unroll
-  for (int o = 16; o; o >>= 1) value += __shfl_xor_sync(~0u, value, o);
-  return value;
-}
-
-// To a unit vector times `scale`; a warp holds the vector, 4 elements a lane.
-__device__ __forceinline__ void normalise(float* y, float scale) {
-  const float square = sum_of_warp(y[0] * y[0] + y[1] * y[1] + y[2] * y[2] + y[3] * y[3]);
-  const float factor = rsqrtf(square + 1e-6f) * scale;
-#pragma unroll
-  for (int i = 0; i < 4; i++) y[i] *= factor;
-}
-
-template <int N>
-__device__ __forceinline__ void put(float* address, const float* y) {
-  if constexpr (N == 4) *(float4*)address = make_float4(y[0], y[1], y[2], y[3]);
-  else if constexpr (N == 2) *(float2*)address = make_float2(y[0], y[1]);
-  else *address = y[0];
-}
-
-// Where a sequence's inputs lie by time: the committed ones before the pending rows, the stash, the new rows.
-struct Times {
-  const bfloat16* committed;  // times -3 .. -1
-  const bfloat16* stash;      // times 0 .. pending - 1
-  const bfloat16* projected;  // times pending ..
-  size_t stride;
-  int pending;
-  __device__ __forceinline__ bool is_old(int time) const { return time < pending; }
-  __device__ __forceinline__ const bfloat16* at(int time) const {
-    return time < 0 ? committed + (time + 3) * CONV_DIM
-           : time < pending ? stash + time * CONV_DIM
-                            : projected + (size_t)(time - pending) * stride;
-  }
-};
+#include "gated_delta.cuh"
 
 // The part of the state that a thread keeps.
 struct Tile {
@@ -209,31 +119,6 @@ __device__ __forceinline__ void replay(Shared& shared, Tile& tile, const Times& 
   }
 }
 
-// All ROWS * ROWS products between the new rows' queries and keys, with decays; 8 lanes make one.
-__device__ __forceinline__ void make_pairs(Shared& shared, int warp, int lane) {
-#pragma unroll
-  for (int n = 0; n < (ROWS * ROWS + 4 * WARPS - 1) / (4 * WARPS); n++) {
-    const int pair = (n * WARPS + warp) * 4 + lane / 8, i = pair / ROWS, j = pair % ROWS, part = lane % 8;
-    float sum = 0.f;
-    if (pair < ROWS * ROWS) {
-      const float* a = j <= i ? shared.q[i] : shared.k[i];
-#pragma unroll
-      for (int g = 0; g < 4; g++) {
-        const float4 x = *(const float4*)(a + 4 * part + 32 * g), y = *(const float4*)(shared.k[j] + 4 * part + 32 * g);
-        sum = fmaf(x.x, y.x, fmaf(x.y, y.y, fmaf(x.z, y.z, fmaf(x.w, y.w, sum))));
-      }
-    }
-#pragma unroll
-    for (int o = 4; o; o >>= 1) sum += __shfl_xor_sync(~0u, sum, o);
-    if (part == 0 && pair < ROWS * ROWS) {
-      const int first = i < j ? i : j, last = i < j ? j : i;
-#pragma unroll
-      for (int r = 1; r < ROWS; r++) if (r > first && r <= last) sum *= shared.decay[r];
-      shared.pairs[i][j] = sum;
-    }
-  }
-}
-
 extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS)
 #if SPLIT > 1
 __cluster_dims__(SPLIT, 1, 1)
@@ -309,12 +194,11 @@ void gated_delta_decode(
     z[n].load(rows_in + (size_t)(n * SLICES + slice) * stride + gate_at + head * DIM + block * COLUMNS + column);
   if (warp == WARPS - 1 && lane < ROWS) {
     const bfloat16* row = rows_in + (size_t)lane * stride;
-    const float a = widen(load_fresh_2(row + a_at + head)) + my_dt_bias, b = widen(load_fresh_2(row + b_at + head));
-    const float log_decay = my_negative_a * (a > 20.f ? a : log1pf(__expf(a))), beta = 1.f / (1.f + __expf(-b));
-    shared.decay[lane] = __expf(log_decay); shared.beta[lane] = beta;
+    const Gate gate = gate_of(widen(load_fresh_2(row + a_at + head)), widen(load_fresh_2(row + b_at + head)), my_negative_a, my_dt_bias);
+    shared.decay[lane] = __expf(gate.log_decay); shared.beta[lane] = gate.beta;
     if (STASH && block == 0) {
       const size_t at = (write_at * WINDOW + lane) * VALUE_HEADS + head;
-      stash_log_decay[at] = log_decay; stash_beta[at] = beta;
+      stash_log_decay[at] = gate.log_decay; stash_beta[at] = gate.beta;
     }
   }
 #pragma unroll
@@ -322,7 +206,7 @@ void gated_delta_decode(
     const int row = (n * WARPS + warp) / 2;
     if (row < ROWS) {
       float y[4];
-      w.apply(x[n], y); normalise(y, is_key ? 1.f : 0.08838834764831845f);
+      w.apply(x[n], y); normalise(y, is_key ? 1.f : QUERY_SCALE);
       put<4>((is_key ? shared.k[row] : shared.q[row]) + lane * 4, y);
     }
   }
@@ -334,7 +218,7 @@ void gated_delta_decode(
   __syncthreads();
 
   float c[ROWS][VEC], r[ROWS][VEC];
-  make_pairs(shared, warp, lane);
+  make_pairs(shared.pairs, shared.q, shared.k, shared.decay, warp, lane);
 #pragma unroll
   for (int i = 0; i < ROWS; i++) {
 #pragma unroll
