@@ -7,6 +7,7 @@ import torch
 
 from draftproof.kernels.decode_attention import reference
 from draftproof.kernels.decode_attention import triton as kernels
+from draftproof.kernels.decode_attention.parameters import Past
 from tests.kernels.decode_attention.cases import Shape, make_case
 from tests.kernels.decode_attention.running import TOLERANCE, run
 
@@ -25,11 +26,12 @@ SHAPES = {
 @pytest.mark.parametrize("rows", [1, 4, 7])
 @pytest.mark.parametrize("splits", [1, 2, 17, 67])
 def test_it_is_the_definition(shape: Shape, rows: int, splits: int) -> None:
+    past = Past.SETTLED if splits == 17 else Past.MOVING
     lengths = [0, 1, 63, 64, 65, 1000, 2049]
     case, again = (make_case(shape, lengths, rows, padded=1, device="cuda") for _ in range(2))
     expected = run(reference, again, splits)
     live = len(lengths) * rows
-    torch.testing.assert_close(run(kernels, case, splits)[:live], expected[:live], **TOLERANCE)
+    torch.testing.assert_close(run(kernels, case, splits, past=past)[:live], expected[:live], **TOLERANCE)
     torch.testing.assert_close(case.keys[1:], again.keys[1:], equal_nan=True, atol=8e-3, rtol=8e-3)
     assert torch.equal(case.values[1:].nan_to_num(), again.values[1:].nan_to_num())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 from torch import Tensor
@@ -14,6 +15,15 @@ SMALLEST_SHARE = 64
 
 MULTIPROCESSORS = 132
 """Programs that should be at work at least; of an H200, and no worse than others for smaller GPUs."""
+
+
+class Past(Enum):
+    """What a launch may assume of the lengths, page table, and committed keys and values that it reads."""
+
+    SETTLED = "settled"
+    """Written before the step began: they may be read while the kernels in front still run."""
+    MOVING = "moving"
+    """Written by kernels of the same step."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from draftproof.kernels.decode_attention.parameters import AttentionParameters, AttentionScratch
+from draftproof.kernels.decode_attention.parameters import AttentionParameters, AttentionScratch, Past
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.step_geometry import StepGeometry
 
@@ -19,6 +19,7 @@ def decode_attention(
     scratch: AttentionScratch,
     *,
     out: Tensor,
+    past: Past = Past.MOVING,
 ) -> None:
     """Write the rows' keys and values into the pages and attend, each row to the positions up to its own.
 
@@ -30,6 +31,7 @@ def decode_attention(
         geometry: where the rows stand. Rows past the page table leave no keys, and see only what it holds.
         scratch: made by `make_scratch` for this batch and at least these rows; overwritten.
         out: [batch * rows, heads * head_dim] BF16; overwritten with gated outputs.
+        past: what else is known of the past; kernels may use it, the result is the same.
     """
     query, gate = _place(projected, parameters, keys, values, geometry)
     positions = _positions(geometry)
@@ -46,6 +48,7 @@ def decode_attention_selected(
     scratch: AttentionScratch,
     *,
     out: Tensor,
+    past: Past = Past.MOVING,
 ) -> None:
     """Write all rows' keys and values into the pages, and attend for one row of each sequence.
 
@@ -58,6 +61,7 @@ def decode_attention_selected(
         row_index: [batch] int32, 0 to rows - 1: the row that attends; it sees no later row.
         scratch: made by `make_scratch` for this batch and at least one row.
         out: [batch, heads * head_dim] BF16; overwritten.
+        past: as for `decode_attention`.
     """
     query, gate = _place(projected, parameters, keys, values, geometry)
     chosen = (torch.arange(geometry.batch, device=row_index.device), row_index.long())

@@ -17,6 +17,7 @@ from draftproof.kernels.decode_attention.parameters import (
     SMALLEST_SHARE,
     AttentionParameters,
     AttentionScratch,
+    Past,
 )
 from draftproof.kernels.decode_attention.triton_kernels import attend_share, merge_shares
 from draftproof.kernels.step_geometry import StepGeometry
@@ -54,9 +55,10 @@ def decode_attention(
     scratch: AttentionScratch,
     *,
     out: Tensor,
+    past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention`; BF16. Outputs of rows past the page table mean nothing."""
-    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, None))
+    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, past, None))
 
 
 def decode_attention_selected(
@@ -69,9 +71,10 @@ def decode_attention_selected(
     scratch: AttentionScratch,
     *,
     out: Tensor,
+    past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention_selected`; BF16."""
-    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, row_index))
+    _launch(_Call(projected, parameters, keys, values, geometry, scratch, out, past, row_index))
 
 
 def supports(projected: Tensor, parameters: AttentionParameters, *_: object, **__: object) -> str | None:
@@ -95,6 +98,7 @@ class _Call:
     geometry: StepGeometry
     scratch: AttentionScratch
     out: Tensor
+    past: Past
     row_index: Tensor | None
 
     @property
@@ -169,6 +173,7 @@ def _launch(call: _Call) -> None:
         SHARE=SMALLEST_SHARE,
         BLOCK=tiling.block,
         STAGES=tiling.stages,
+        EARLY=call.past is Past.SETTLED,
         DEPENDENT=dependent,
         num_warps=tiling.warps,
         **launch,

@@ -48,6 +48,30 @@ def _add_block(q, k, v, seen, scale, largest, weight_sum, weighted):
 
 
 @triton.jit
+def _load_block(
+    keys,
+    values,
+    pages,
+    start,
+    end,
+    head_offset,
+    KEY_WIDTH: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Keys and values of BLOCK positions from `start` on, zeros from `end` on."""
+    n = start + tl.arange(0, BLOCK)
+    d = tl.arange(0, HEAD_DIM)
+    seen = n < end
+    page = tl.load(pages + n // PAGE_SIZE, mask=seen, other=0).to(tl.int64)
+    place = (page * PAGE_SIZE + n % PAGE_SIZE) * KEY_WIDTH + head_offset
+    k = tl.load(keys + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+    v = tl.load(values + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
+    return k, v, seen[None, :]
+
+
+@triton.jit
 def _share_of(length, splits, SHARE: tl.constexpr):
     """Positions that each program of a sequence handles; the last of several handles none."""
     older = tl.maximum(splits - 1, 1)
@@ -93,6 +117,7 @@ def attend_share(
     SHARE: tl.constexpr,
     BLOCK: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
     DEPENDENT: tl.constexpr,
 ):
     """Grid (splits, key/value heads * tiles, batch); arguments as `reference.decode_attention`."""
@@ -106,7 +131,8 @@ def attend_share(
     kv_head, tile = tl.program_id(1) // TILES, tl.program_id(1) % TILES
     if DEPENDENT:
         gdc_launch_dependents()
-        gdc_wait()
+        if not EARLY:
+            gdc_wait()
     slot = tl.load(slots + sequence)
     length = tl.load(lengths + slot)
     share = _share_of(length, splits, SHARE)
@@ -114,6 +140,14 @@ def attend_share(
     end = tl.minimum(begin + share, length)
     if (begin >= end) & (split != splits - 1):
         return
+    pages = page_table + slot.to(tl.int64) * pages_each
+    if EARLY:
+        # The past is settled: its first block is on its way while the projections are being made.
+        k, v, seen = _load_block(
+            keys, values, pages, begin, end, kv_head * HEAD_DIM, KEY_WIDTH, HEAD_DIM, PAGE_SIZE, BLOCK
+        )
+        if DEPENDENT:
+            gdc_wait()
 
     m = tile * TILE + tl.arange(0, TILE)
     output_row = m // GROUP_ROOM
@@ -131,17 +165,14 @@ def attend_share(
     largest = tl.full([TILE], LOWEST, tl.float32)
     weight_sum = tl.zeros([TILE], tl.float32)
     weighted = tl.zeros([TILE, HEAD_DIM], tl.float32)
-    pages = page_table + slot.to(tl.int64) * pages_each
+    if EARLY:
+        largest, weight_sum, weighted = _add_block(q, k, v, seen, scale, largest, weight_sum, weighted)
+        begin += BLOCK
     for start in tl.range(begin, end, BLOCK, num_stages=STAGES):
-        n = start + tl.arange(0, BLOCK)
-        seen = n < end
-        page = tl.load(pages + n // PAGE_SIZE, mask=seen, other=0).to(tl.int64)
-        place = (page * PAGE_SIZE + n % PAGE_SIZE) * KEY_WIDTH + kv_head * HEAD_DIM
-        k = tl.load(keys + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-        v = tl.load(values + place[:, None] + d[None, :], mask=seen[:, None], other=0.0)
-        largest, weight_sum, weighted = _add_block(
-            q, k, v, seen[None, :], scale, largest, weight_sum, weighted
+        k, v, seen = _load_block(
+            keys, values, pages, start, end, kv_head * HEAD_DIM, KEY_WIDTH, HEAD_DIM, PAGE_SIZE, BLOCK
         )
+        largest, weight_sum, weighted = _add_block(q, k, v, seen, scale, largest, weight_sum, weighted)
 
     if split == splits - 1:
         j = tl.arange(0, NEW)
@@ -154,16 +185,18 @@ def attend_share(
         )
         new_position = length + j
         angle_row = tl.minimum(new_position, angle_count - 1)
-        k = _normed_and_rotated(key, new, angle_row, key_weight, key_epsilon, cos, sin, HEAD_DIM, ROTATED)
-        v = tl.load(key[:, None] + KEY_WIDTH + d[None, :], mask=new[:, None], other=0.0)
+        new_k = _normed_and_rotated(key, new, angle_row, key_weight, key_epsilon, cos, sin, HEAD_DIM, ROTATED)
+        new_v = tl.load(key[:, None] + KEY_WIDTH + d[None, :], mask=new[:, None], other=0.0)
         if tile == 0:
             fits = new & (new_position // PAGE_SIZE < pages_each)
             page = tl.load(pages + new_position // PAGE_SIZE, mask=fits, other=0).to(tl.int64)
             place = (page * PAGE_SIZE + new_position % PAGE_SIZE) * KEY_WIDTH + kv_head * HEAD_DIM
-            tl.store(keys + place[:, None] + d[None, :], k, mask=fits[:, None])
-            tl.store(values + place[:, None] + d[None, :], v, mask=fits[:, None])
-        seen = (j[None, :] <= row[:, None]) & new[None, :]
-        largest, weight_sum, weighted = _add_block(q, k, v, seen, scale, largest, weight_sum, weighted)
+            tl.store(keys + place[:, None] + d[None, :], new_k, mask=fits[:, None])
+            tl.store(values + place[:, None] + d[None, :], new_v, mask=fits[:, None])
+        allowed = (j[None, :] <= row[:, None]) & new[None, :]
+        largest, weight_sum, weighted = _add_block(
+            q, new_k, new_v, allowed, scale, largest, weight_sum, weighted
+        )
 
     out_row = sequence * QUERY_ROWS + output_row
     dims = d[None, :]
