@@ -15,26 +15,32 @@ __device__ __forceinline__ void multiply(float* c, uint32_t a0, uint32_t a1, uin
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Four e4m3 to two BF16 pairs, each 2^-120 times its value: the fields fit BF16's by a shift, subnormals included.
-__device__ __forceinline__ void decode_fp8(uint32_t four, uint32_t& first, uint32_t& second) {
-  const uint32_t v0 = __byte_perm(four, 0, 0x1404), v1 = __byte_perm(four, 0, 0x3424);
-  first = (v0 & 0x80008000u) | ((v0 >> 4) & 0x07F007F0u);
-  second = (v1 & 0x80008000u) | ((v1 >> 4) & 0x07F007F0u);
-}
-#define FP8_UNDO 1.329227995784916e36f  // 2^120
-
-// NVFP4. Weights become BF16 times 2^-126 by masks and shifts (the bits of e2m1 under BF16's exponent), so the
-// activations are raised by 2^64 beforehand, and block scales are kept as 2^-9 times their value.
-#define NVFP4_BLOCK_BYTES 1152
-#define NVFP4_UNDO (4.611686018427388e18f * 512.f)  // 2^126 / 2^64 * 2^9
-
-// A pair of activations times 2^64.
+// Decodes: weights become BF16 times a power of two, by shifts and masks alone; subnormal results are exact. So that
+// their products stay far from float32's own subnormals, the activations are raised by 2^64 beforehand, and the sums
+// are multiplied by the constants below.
 __device__ __forceinline__ uint32_t raise(uint32_t pair) {
   uint32_t raised;
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(raised) : "r"(pair), "r"(0x5f805f80u));
   return raised;
 }
+#define FP8_UNDO 72057594037927936.f                // 2^120 / 2^64
+#define INT8_UNDO 590295810358705651712.f           // 2^133 / 2^64
+#define NVFP4_UNDO (4611686018427387904.f * 512.f)  // 2^126 / 2^64, and block scales are kept as 2^-9 times them
+#define NVFP4_BLOCK_BYTES 1152
 
+// Four e4m3 to two pairs, each 2^-120 times its value.
+__device__ __forceinline__ void decode_fp8(uint32_t four, uint32_t& first, uint32_t& second) {
+  const uint32_t v0 = __byte_perm(four, 0, 0x1404), v1 = __byte_perm(four, 0, 0x3424);
+  first = (v0 & 0x80008000u) | ((v0 >> 4) & 0x07F007F0u);
+  second = (v1 & 0x80008000u) | ((v1 >> 4) & 0x07F007F0u);
+}
+// Four sign-and-magnitude bytes to two pairs, each 2^-133 times its value.
+__device__ __forceinline__ void decode_int8(uint32_t four, uint32_t& first, uint32_t& second) {
+  first = __byte_perm(four, 0, 0x1100) & 0x807F807Fu;
+  second = __byte_perm(four, 0, 0x3322) & 0x807F807Fu;
+}
+
+// NVFP4.
 struct Nvfp4Masks { uint32_t value, left, scale, one; };
 __device__ __forceinline__ Nvfp4Masks nvfp4_masks() {
   Nvfp4Masks m;
@@ -63,9 +69,10 @@ __device__ __forceinline__ float nvfp4_scale(uint32_t four, int index, const Nvf
   return __uint_as_float(and_or(shift >= 0 ? four << shift : four >> -shift, m.scale, m.one));
 }
 
-// One NVFP4 block in shared memory (16 rows x 128 inputs) times up to 8 columns, added to c.
-// x[j]: this lane's inputs 16 j + 4t .. + 3 of column g, raised.
-__device__ __forceinline__ void multiply_nvfp4(const uint8_t* block, int lane, const uint2* x, float* c,
+// One NVFP4 block in shared memory (16 rows x 128 inputs) times N sets of up to 8 columns, added to c[n].
+// x[n][j]: this lane's inputs 16 j + 4t .. + 3 of column g of set n, raised.
+template <int N>
+__device__ __forceinline__ void multiply_nvfp4(const uint8_t* block, int lane, const uint2 (*x)[8], float (*c)[4],
                                                const Nvfp4Masks& m) {
   const int g = lane >> 2;
   const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
@@ -77,13 +84,16 @@ __device__ __forceinline__ void multiply_nvfp4(const uint8_t* block, int lane, c
     decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, m);
 #pragma unroll
     for (int j = 0; j < 4; j++) {
-      float d[4] = {0.f, 0.f, 0.f, 0.f};
-      const uint2 xj = x[4 * couple + j];
-      multiply(d, a[2 * j], b[2 * j], a[2 * j + 1], b[2 * j + 1], xj.x, xj.y);
       const float fa = nvfp4_scale(j & 1 ? sa.y : sa.x, 2 * couple + (j >> 1), m);
       const float fb = nvfp4_scale(j & 1 ? sb.y : sb.x, 2 * couple + (j >> 1), m);
-      c[0] = fmaf(d[0], fa, c[0]); c[1] = fmaf(d[1], fa, c[1]);
-      c[2] = fmaf(d[2], fb, c[2]); c[3] = fmaf(d[3], fb, c[3]);
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        float d[4] = {0.f, 0.f, 0.f, 0.f};
+        const uint2 xj = x[n][4 * couple + j];
+        multiply(d, a[2 * j], b[2 * j], a[2 * j + 1], b[2 * j + 1], xj.x, xj.y);
+        c[n][0] = fmaf(d[0], fa, c[n][0]); c[n][1] = fmaf(d[1], fa, c[n][1]);
+        c[n][2] = fmaf(d[2], fb, c[n][2]); c[n][3] = fmaf(d[3], fb, c[n][3]);
+      }
     }
   }
 }

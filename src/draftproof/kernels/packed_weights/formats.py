@@ -53,8 +53,8 @@ class PackedMatrix:
         columns: real inputs.
         blocks: uint8 [tiles, chunks, BLOCK_BYTES], contiguous, 128-byte aligned.
         row_scale: [tiles * 16] float32, multiplies each output; None for ones.
-        block_scale: float32 [ceil(rows / 128), ceil(columns / 128)] for block FP8, [tiles * 16,
-            ceil(columns / 128)] for INT8, else None.
+        block_scale: float32 [ceil(rows / 128), ceil(columns / 128)] for block FP8, [tiles, ceil(columns /
+            128), 16 rows] for INT8, else None.
         bias: [tiles * 16] float32 or None.
         paired: gate and up of one MLP: tile i holds rows 8 i .. 8 i + 7 of gate, then the same of up, so that
             one tile gives 8 finished activations. `rows` counts both; block FP8 has gate's rows of

@@ -105,7 +105,7 @@ def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
         rows,
         columns,
         _row_major_blocks(codes, WeightFormat.INT8),
-        block_scale=_pad_rows(scale),
+        block_scale=_by_tile(_pad_rows(scale)),
         bias=_row_vector(bias),
     )
 
@@ -167,7 +167,10 @@ def concatenate(matrices: Sequence[PackedMatrix]) -> PackedMatrix:
         row_scale=_joined(matrices, [matrix.row_scale for matrix in matrices], 1.0),
         block_scale=None
         if first.block_scale is None
-        else torch.cat([matrix.block_scale for matrix in matrices if matrix.block_scale is not None], -2),
+        else torch.cat(
+            [matrix.block_scale for matrix in matrices if matrix.block_scale is not None],
+            -2 if first.format is WeightFormat.FP8 else -3,
+        ),
         bias=_joined(matrices, [matrix.bias for matrix in matrices], 0.0),
     )
 
@@ -190,7 +193,8 @@ def pair_gate_up(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
         if gate.format is WeightFormat.FP8:
             block_scale = torch.cat((gate.block_scale, up.block_scale), -2)
         else:
-            block_scale = _interleave_rows(gate.block_scale, up.block_scale, tiles)
+            rows = [part.block_scale.transpose(-2, -1).flatten(-3, -2) for part in (gate, up)]
+            block_scale = _by_tile(_interleave_rows(rows[0], rows[1], tiles))
     row_scale = None
     if gate.row_scale is not None and up.row_scale is not None:
         columns = (gate.row_scale.unsqueeze(-1), up.row_scale.unsqueeze(-1))
@@ -276,6 +280,13 @@ def _interleave_rows(gate: Tensor, up: Tensor, tiles: int) -> Tensor:
     """[..., rows of tiles, n] of gate and of up to [..., tiles * 16, n] of the pair."""
     both = torch.stack([part.unflatten(-2, (-1, HALF_ROWS)) for part in (gate, up)], -3)
     return both[..., :tiles, :, :, :].flatten(-4, -2).contiguous()
+
+
+def _by_tile(scale: Tensor) -> Tensor:
+    """[..., tiles * 16, groups] to [..., tiles, groups, 16]."""
+    leading, (rows, groups) = scale.shape[:-2], scale.shape[-2:]
+    tiled = scale.view(*leading, rows // TILE_ROWS, TILE_ROWS, groups)
+    return tiled.transpose(-2, -1).contiguous()
 
 
 def _joined(

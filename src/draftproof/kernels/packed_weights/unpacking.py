@@ -61,6 +61,8 @@ def _spread_block_scale(matrix: PackedMatrix, tiles: int, chunks: int) -> Tensor
     assert scale is not None
     if matrix.format is WeightFormat.FP8:
         scale = scale[block_scale_rows(matrix, tiles, scale.device)]
+    else:
+        scale = scale.transpose(1, 2).flatten(0, 1)
     return scale.repeat_interleave(SCALE_COLUMNS, 1)[:, : chunks * CHUNK_COLUMNS[matrix.format]]
 
 

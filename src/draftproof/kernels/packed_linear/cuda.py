@@ -1,0 +1,188 @@
+"""CUDA C++ for up to 16 rows, from compute capability 9.0 on."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from draftproof.kernels.cuda.compiler import is_available
+from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.norm.scale import NormScale
+from draftproof.kernels.packed_linear.epilogue import Epilogue
+from draftproof.kernels.packed_weights.formats import BLOCK_BYTES, CHUNK_COLUMNS, PackedMatrix, WeightFormat
+
+SOURCE = Path(__file__).with_name("packed_linear.cu")
+FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.INT8: 2, WeightFormat.NVFP4: 3}
+UNIT_COLUMNS = 128
+MOST_ROWS = 16
+SET_ROWS = 8
+FOLDED_ROWS = 4
+FIRST_CAPABILITY = 9
+RING_BYTES = 96 * 1024
+"""Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's ring
+finds room beside it."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the kernel cuts the work; see `packed_linear.cu`.
+
+    Attributes:
+        warps: of a block.
+        step: units of 128 inputs that a warp fetches at a time.
+        stages: fetches in flight of a warp.
+        group: tiles that share a pass over x, which is then read again for every group; 0 keeps a warp's part
+            of x in its registers.
+        blocks: resident on one multiprocessor.
+        release: 0 lets the next kernel start at once, 1 when this one's last weights are under way.
+    """
+
+    warps: int
+    step: int
+    stages: int
+    group: int = 0
+    blocks: int = 1
+    release: int = 0
+
+
+def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
+    """The plan for a matrix and a number of rows."""
+    units = -(-matrix.columns // UNIT_COLUMNS)
+    warps = min(8, units)
+    per_warp = -(-units // warps)
+    sets = -(-rows // SET_ROWS)
+    group = 0 if per_warp * sets <= 4 else 2
+    step = 1 if group else min(per_warp, 2 if matrix.format is not WeightFormat.BF16 else 1)
+    stages = max(2, min(16, RING_BYTES // (warps * step * unit_bytes(matrix.format))))
+    return Plan(warps, step, stages, group)
+
+
+def unit_bytes(kept_as: WeightFormat) -> int:
+    """Bytes of 128 inputs of a tile."""
+    return UNIT_COLUMNS // CHUNK_COLUMNS[kept_as] * BLOCK_BYTES[kept_as]
+
+
+def supports(
+    x: Tensor,
+    matrix: PackedMatrix,
+    *,
+    out: Tensor,
+    norm: NormScale | None = None,
+    residual: Tensor | None = None,
+    epilogue: Epilogue = Epilogue.NONE,
+) -> str | None:
+    """Why this call cannot run here, or None."""
+    if not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] < FIRST_CAPABILITY:
+        return "needs compute capability 9.0"
+    if not _is_available():
+        return "cuda-bindings or NVRTC is missing"
+    if x.shape[0] > MOST_ROWS:
+        return f"{x.shape[0]} rows, at most {MOST_ROWS}"
+    if matrix.columns % 8 or x.stride(0) % 8 or x.data_ptr() % 16:
+        return "rows of x are no multiples of 16 bytes"
+    return None
+
+
+def packed_linear(
+    x: Tensor,
+    matrix: PackedMatrix,
+    *,
+    out: Tensor,
+    norm: NormScale | None = None,
+    residual: Tensor | None = None,
+    epilogue: Epilogue = Epilogue.NONE,
+) -> None:
+    """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
+    plan = choose_plan(matrix, x.shape[0])
+    multiply(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
+
+
+def multiply(
+    plan: Plan,
+    x: Tensor,
+    matrix: PackedMatrix,
+    *,
+    out: Tensor,
+    norm: NormScale | None = None,
+    residual: Tensor | None = None,
+    epilogue: Epilogue = Epilogue.NONE,
+) -> None:
+    """`packed_linear` by a given plan."""
+    rows = x.shape[0]
+    tiles = matrix.blocks.shape[0]
+    kernel = _kernel(plan, matrix, rows, out, norm is not None, residual is not None, epilogue)
+    grid = min(tiles, _multiprocessors(x.device.index or 0) * plan.blocks)
+    shared = plan.warps * plan.stages * plan.step * unit_bytes(matrix.format)
+    if norm is not None:
+        shared += -(-matrix.columns // UNIT_COLUMNS) * UNIT_COLUMNS * 4
+    kernel.launch(
+        (grid,),
+        plan.warps * 32,
+        (
+            x,
+            x.stride(0),
+            None if norm is None else norm.weight,
+            0.0 if norm is None else norm.epsilon,
+            matrix.blocks,
+            matrix.row_scale,
+            matrix.block_scale,
+            -(-(matrix.rows // 2) // UNIT_COLUMNS),
+            matrix.bias,
+            residual,
+            0 if residual is None else residual.stride(0),
+            out,
+            out.stride(0),
+            rows,
+            out.shape[1],
+            tiles,
+        ),
+        shared_bytes=shared,
+    )
+
+
+def _kernel(
+    plan: Plan,
+    matrix: PackedMatrix,
+    rows: int,
+    out: Tensor,
+    has_norm: bool,
+    has_residual: bool,
+    epilogue: Epilogue,
+) -> Kernel:
+    block_scale = 0
+    if matrix.format is WeightFormat.FP8 and matrix.block_scale is not None:
+        block_scale = 2 if matrix.paired else 1
+    return load_kernel(
+        SOURCE,
+        "packed_linear",
+        out.device,
+        FORMAT=FORMAT_CODES[matrix.format],
+        K=matrix.columns,
+        WARPS=plan.warps,
+        STEP=plan.step,
+        STAGES=plan.stages,
+        SETS=-(-rows // SET_ROWS),
+        FOLD=int(matrix.format is WeightFormat.NVFP4 and rows <= FOLDED_ROWS),
+        NORM=int(has_norm),
+        BLOCK_SCALE=block_scale,
+        PAIRS=int(epilogue is Epilogue.SILU_PAIRS),
+        RESIDUAL=int(has_residual),
+        WIDE=int(out.dtype is torch.float32),
+        GROUP=plan.group,
+        BLOCKS=plan.blocks,
+        RELEASE=plan.release,
+    )
+
+
+@functools.cache
+def _is_available() -> bool:
+    return is_available()
+
+
+@functools.cache
+def _multiprocessors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
