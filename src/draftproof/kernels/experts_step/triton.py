@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import triton
 from torch import Tensor
 
 from draftproof.kernels.experts_step import triton_kernels as kernels
+from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import CHUNK_COLUMNS, PackedExperts, WeightFormat
-from draftproof.kernels.routing.routing import FEW_ROWS, FewRowsRouting, Routing
+from draftproof.kernels.routing.routing import FewRowsRouting, Routing
 
 MANY, FEW, ALL = 0, 1, 2
 FORMATS = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2}
@@ -40,9 +40,62 @@ DOWN = {
 }
 
 
-def padded(width: int) -> int:
-    """Width of rows of activations in scratch: every format's chunks and tiles fit in."""
-    return triton.cdiv(width, 256) * 256
+def supports_experts_step(
+    residual: Tensor,
+    norm: NormScale,
+    experts: PackedExperts,
+    shared: SharedExpert | None,
+    routing: Routing,
+    scratch: ExpertsScratch,
+) -> str | None:
+    """Why this call cannot run here, or None."""
+    formats = [experts.format] + ([] if shared is None else [shared.gate_up.format, shared.down.format])
+    unknown = [each.value for each in formats if each not in FORMATS]
+    return f"experts in {unknown[0]}" if unknown else None
+
+
+def experts_step(
+    residual: Tensor,
+    norm: NormScale,
+    experts: PackedExperts,
+    shared: SharedExpert | None,
+    routing: Routing,
+    scratch: ExpertsScratch,
+) -> None:
+    """Add each row's experts to the residual stream; arguments as in the reference."""
+    rows = residual.shape[0]
+    prepared, factor = scratch.prepared[:rows], scratch.factor[:rows]
+    outputs = None
+    if shared is not None:
+        single, outputs = as_experts(shared), scratch.shared_outputs[:rows]
+        prepare(residual, norm, single.format, prepared, factor)
+        gate_up(prepared, factor, single, None, scratch.shared_activations[:rows], GATE_UP[single.format])
+        down(scratch.shared_activations, single, None, outputs, rows, DOWN[single.format])
+    if shared is None or shared.gate_up.format is not experts.format:
+        prepare(residual, norm, experts.format, prepared, factor)
+    gate_up(prepared, factor, experts, routing, scratch.activations, GATE_UP[experts.format])
+    down(scratch.activations, experts, routing, scratch.outputs, rows, DOWN[experts.format])
+    combine(residual, scratch.outputs, outputs, routing)
+
+
+def as_experts(shared: SharedExpert) -> PackedExperts:
+    """The shared expert as one routed expert."""
+
+    def one(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.unsqueeze(0)
+
+    first, second = shared.gate_up, shared.down
+    return PackedExperts(
+        first.format,
+        hidden=first.columns,
+        intermediate=second.columns,
+        gate_up=first.blocks.unsqueeze(0),
+        down=second.blocks.unsqueeze(0),
+        gate_up_scale=one(first.row_scale),
+        down_scale=one(second.row_scale),
+        gate_up_block_scale=one(first.block_scale),
+        down_block_scale=one(second.block_scale),
+    )
 
 
 def prepare(
@@ -54,7 +107,7 @@ def prepare(
         residual: [R, hidden] bfloat16.
         norm: weight and epsilon.
         weight_format: of the experts.
-        prepared: [R, padded(hidden)] bfloat16, written.
+        prepared: [R, hidden padded to whole chunks] bfloat16, written.
         factor: [R] float32, written.
     """
     rows, hidden = residual.shape
@@ -75,19 +128,20 @@ def gate_up(
         factor: [R] float32.
         experts: with `routing` None one expert, whose pairs are all rows.
         routing: of the rows.
-        hidden: [pairs, padded(intermediate)] bfloat16, written.
+        hidden: [pairs, intermediate padded to whole chunks] bfloat16, written.
         tile: how the product is cut up.
     """
     rows = prepared.shape[0]
     listed, offsets, pair_rows, blocks, kind = _list(routing, rows)
     tiles, chunks = experts.gate_up.shape[1:3]
-    grid = triton.cdiv(hidden.shape[1], tile.rows // 2), blocks
+    width = experts.down.shape[2] * CHUNK_COLUMNS[experts.format]
+    grid = triton.cdiv(width, tile.rows // 2), blocks
     scales = _block_scale(experts.gate_up_block_scale)
     kernels.gate_up[grid](
         prepared, factor, experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale, listed, offsets,
         pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles, chunks,
         CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows, tile.inputs, FORMATS[experts.format],
-        FORMATS[experts.format], num_warps=tile.warps, num_stages=tile.stages,
+        width, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 

@@ -25,20 +25,21 @@ FEW: tl.constexpr = tl.constexpr(1)
 ALL: tl.constexpr = tl.constexpr(2)
 PAIRS: tl.constexpr = tl.constexpr(16)
 ROOM: tl.constexpr = tl.constexpr(8)
-VALUES: tl.constexpr = tl.constexpr(0x81C081C0 - 2**32)
+VALUES: tl.constexpr = tl.constexpr(0x81C081C0)
 """Sign and magnitude of two e2m1 numbers where a pair of bfloat16 has its sign and lowest bits of the exponent and
-highest of the mantissa."""
+highest of the mantissa; see `packed_weights/nvfp4_blocks.py`."""
 LEFT: tl.constexpr = tl.constexpr(0x06030603)
-"""Bits of a word that its own fields leave free; see packed_weights/nvfp4_blocks.py."""
+NOT_LEFT: tl.constexpr = tl.constexpr(0xF9FCF9FC)
 
 
 @triton.jit
 def place_of(k, FORMAT: tl.constexpr):
-    """Where input k stands in a row of activations: word (t, q) first, then (first or second, group parity, pair)."""
+    """Where input k stands in a row of activations: by couple of words, first or second of a pair, word, group
+    parity, pair."""
     if FORMAT == 2:
         group, within = k % 128 // 16, k % 16
-        word = within // 4 * 4 + group // 2
-        place = k // 128 * 128 + word * 8 + within % 2 * 4 + group % 2 * 2 + within % 4 // 2
+        couple = within // 4 * 2 + group // 4
+        place = k // 128 * 128 + couple * 16 + within % 2 * 8 + group % 4 * 2 + within % 4 // 2
     else:
         place = k
     return place
@@ -90,39 +91,41 @@ def weights_at(
 def nvfp4_at(
     blocks, at, row, chunk0, TILES: tl.constexpr, CHUNKS: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
 ):
-    """[BN, BK] weights times their block scales, in the order of the words."""
-    word = tl.arange(0, BK // 8)
-    chunk = chunk0 + word // 16
-    place = (at * CHUNKS)[:, None] * 288 + chunk[None, :] * 288 + (row % 16)[:, None] * 16 + (word % 16)[None, :]
+    """[BN, BK] weights times their block scales, in the order of `place_of`."""
+    couple = tl.arange(0, BK // 16)
+    chunk = chunk0 + couple // 8
+    place = (at * CHUNKS)[:, None] * 288 + chunk[None, :] * 288 + (row % 16)[:, None] * 16 + (couple % 8 * 2)[None, :]
     inside = (at < TILES)[:, None] & (chunk < CHUNKS)[None, :]
-    bits = tl.load(blocks.to(tl.pointer_type(tl.int32), bitcast=True) + place, mask=inside, other=0)
-    first, second = tl.split(tl.reshape(bits, [BN, BK // 16, 2]))
-    merged = (first & LEFT) | (_rotated(second, 2) & ~LEFT)
-    pair3 = tl.reshape(tl.join(_rotated(merged, 6), _rotated(merged, 12)), [BN, BK // 8])
-    even = tl.join(_halves(bits & VALUES), _halves(_rotated(bits, 10) & VALUES))
-    odd = tl.join(_halves(_rotated(bits, 4) & VALUES), _halves(pair3 & VALUES))
-    weight = tl.join(even, odd)  # [BN, words, first or second, group parity, pair]
+    words = blocks.to(tl.pointer_type(tl.uint32), bitcast=True) + place
+    even = tl.load(words, mask=inside, other=0)
+    odd = tl.load(words + 1, mask=inside, other=0)
+    merged = (even & LEFT) | (((odd << 2) | (odd >> 30)) & NOT_LEFT)
+    first = _four(_numbers(even, 0), _numbers(odd, 0), _numbers(even, 10), _numbers(odd, 10))
+    second = _four(_numbers(even, 4), _numbers(odd, 4), _numbers(merged, 6), _numbers(merged, 12))
+    weight = tl.join(first, second)  # [BN, couples, first or second, word, group parity, pair]
     group = tl.arange(0, BK // 16)
     place = (at * CHUNKS)[:, None] * 1152 + (chunk0 + group // 8)[None, :] * 1152 + 1024
     place += (row % 16)[:, None] * 8 + (group % 2 * 4 + group % 8 // 2)[None, :]
     inside = (at < TILES)[:, None] & (chunk0 + group // 8 < CHUNKS)[None, :]
     code = tl.load(blocks + place, mask=inside, other=0).to(tl.int16)
     scale = operand_of_bits((code << 4) + 0x6F00)  # 2^117 times the block scale
-    scale = tl.reshape(scale, [BN, BK // 128, 1, 4, 1, 2, 1])
-    weight = tl.reshape(weight, [BN, BK // 128, 4, 4, 2, 2, 2])
+    scale = tl.reshape(scale, [BN, BK // 128, 1, 2, 1, 2, 2, 1])
+    weight = tl.reshape(weight, [BN, BK // 128, 4, 2, 2, 2, 2, 2])
     return tl.reshape(weight * scale, [BN, BK])
 
 
 @triton.jit
-def _rotated(word, BY: tl.constexpr):
-    """int32 rotated to the left."""
-    return (word << BY) | ((word >> (32 - BY)) & ((1 << BY) - 1))
+def _numbers(word, LEFT_BY: tl.constexpr):
+    """[..., 2] operands: what a rotation of the word brings to the bits of two numbers."""
+    if LEFT_BY > 0:
+        word = (word << LEFT_BY) | (word >> (32 - LEFT_BY))
+    word = word & VALUES
+    return tl.join(operand_of_bits((word & 0xFFFF).to(tl.int16)), operand_of_bits((word >> 16).to(tl.int16)))
 
 
 @triton.jit
-def _halves(pair):
-    """[..., 2] operands: low and high half words."""
-    return tl.join(operand_of_bits(pair.to(tl.int16)), operand_of_bits((pair >> 16).to(tl.int16)))
+def _four(even0, odd0, even1, odd1):
+    return tl.join(tl.join(even0, odd0), tl.join(even1, odd1))
 
 
 @triton.jit
@@ -138,7 +141,10 @@ def product(
     blocks += expert.to(tl.int64) * (TILES * CHUNKS * (1152 if FORMAT == 2 else 1024))
     total = tl.zeros([BN, PAIRS], dtype=tl.float32)
     for k0 in range(0, CHUNKS * CHUNK, BK):
-        right = tl.load(x + pair[None, :] * X_STRIDE + (k0 + k)[:, None], mask=live[None, :], other=0.0)
+        inside = live[None, :]
+        if CHUNKS * CHUNK % BK != 0:
+            inside = inside & (k0 + k < CHUNKS * CHUNK)[:, None]
+        right = tl.load(x + pair[None, :] * X_STRIDE + (k0 + k)[:, None], mask=inside, other=0.0)
         left = weights_at(blocks, tile, k0, TILES, CHUNKS, BN, BK, FORMAT)
         if SCALE_COLUMNS > 0:
             place = (expert * SCALE_ROWS + scale_row) * SCALE_COLUMNS + k0 // 128
@@ -192,9 +198,9 @@ def gate_up(
     prepared, factor, blocks, row_scale, block_scale, listed, offsets, pair_rows, hidden, rows,
     X_STRIDE: tl.constexpr, H_STRIDE: tl.constexpr, INTERMEDIATE: tl.constexpr, TILES: tl.constexpr,
     CHUNKS: tl.constexpr, CHUNK: tl.constexpr, SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr,
-    LIST: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FORMAT: tl.constexpr, NEXT: tl.constexpr,
+    LIST: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FORMAT: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """silu(gate) * up of one block of pairs, BN / 2 of its activations; zeros in the padding."""
+    """silu(gate) * up of one block of pairs, BN / 2 of its activations; zeros from there to WIDTH, which down reads."""
     block = tl.program_id(1)
     if LIST != 2:
         if block >= tl.load(listed):
@@ -223,9 +229,9 @@ def gate_up(
     activated = gate / (1.0 + tl.exp(-gate)) * up
     feature = tile * 8 + tl.arange(0, BN // 2)
     activated = tl.where((feature < INTERMEDIATE)[:, None], activated, 0.0)
-    place = (first + lane)[None, :] * H_STRIDE + place_of(feature, NEXT)[:, None]
-    inside = live[None, :] & (feature < H_STRIDE)[:, None]
-    tl.store(hidden + place, to_bfloat16(raised(activated, NEXT)), mask=inside)
+    place = (first + lane)[None, :] * H_STRIDE + place_of(feature, FORMAT)[:, None]
+    inside = live[None, :] & (feature < WIDTH)[:, None]
+    tl.store(hidden + place, to_bfloat16(raised(activated, FORMAT)), mask=inside)
 
 
 @triton.jit
