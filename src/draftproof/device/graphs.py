@@ -40,7 +40,7 @@ class CudaGraphs:
 
     def __init__(self) -> None:
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream()
+        self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch has no types here
         self.recorded: list[torch.cuda.CUDAGraph] = []
 
     def record(self, calls: Callable[[], None]) -> Callable[[], None]:

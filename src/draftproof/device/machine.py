@@ -200,7 +200,7 @@ class StepMachine:
     def _ticket(self, slots: Sequence[int]) -> StepTicket:
         done = None
         if self._device.type == "cuda":
-            done = torch.cuda.Event()
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]  # torch has no types here
             done.record()
         number = self._launched
         self._launched += 1

@@ -127,10 +127,11 @@ class StepProgram:
         state: DeviceLayerState,
         projected: Tensor,
         geometry: StepGeometry,
-        scratch: AttentionScratch,
+        scratch: AttentionScratch | None,
         mixed: Tensor,
     ) -> None:
         assert isinstance(state, KeyValueCache)
+        assert scratch is not None
         self._kernels.decode_attention(
             projected, mixer.parameters, state.keys, state.values, geometry, scratch, out=mixed
         )

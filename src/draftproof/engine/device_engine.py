@@ -152,7 +152,7 @@ class DeviceEngine(EngineLoop):
             self._extend(step)
             return self._outputs(self._collect(STEPS_AHEAD))
         batch = [] if step is None else self._batch(step)
-        if any(running.needs_host for running in batch):
+        if step is not None and any(running.needs_host for running in batch):
             return self._outputs(self._host_step(step))
         if batch:
             self._launch(batch)
