@@ -15,6 +15,8 @@
 #define LISTED (EXPERTS < ROWS * TOP ? EXPERTS : ROWS * TOP)
 #define ROOM 8
 
+__device__ __forceinline__ uint32_t word_of(const uint4& v, int i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
 // One value of each of SUM_ROOM sums over the lanes: every step halves the values a lane has. The sum of value i ends
 // in lanes whose highest bits are i's, reversed in order of the steps: lane / (32 / SUM_ROOM) gives i.
 __device__ __forceinline__ float sum_lanes(float* value, int lane) {
@@ -152,18 +154,19 @@ extern "C" __global__ __launch_bounds__(THREADS) void route_few_rows(
   float sum[SUM_ROOM];
 #pragma unroll
   for (int i = 0; i < SUM_ROOM; i++) sum[i] = 0.f;
+  const float factor[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  // Rows in the inner loop: the compiler then keeps all loads of x together in front.
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    const uint32_t pair[4] = {x[r].x, x[r].y, x[r].z, x[r].w};
-    const float factor[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  for (int i = 0; i < 4; i++) {
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float a = low_half(pair[i]), b = high_half(pair[i]);
+    for (int r = 0; r < ROWS; r++) {
+      const uint32_t pair = word_of(x[r], i);
+      const float a = low_half(pair), b = high_half(pair);
       sum[r] = fmaf(a, a, fmaf(b, b, sum[r]));
       const uint32_t scaled = pack_pair(a * factor[2 * i], b * factor[2 * i + 1]);
 #pragma unroll
       for (int n = 0; n < ROUTER_ROWS; n++) {
-        const uint32_t w = i == 0 ? weight[n].x : i == 1 ? weight[n].y : i == 2 ? weight[n].z : weight[n].w;
+        const uint32_t w = word_of(weight[n], i);
         float& total = sum[ROWS + r * ROUTER_ROWS + n];
         total = fmaf(low_half(scaled), low_half(w), fmaf(high_half(scaled), high_half(w), total));
       }
