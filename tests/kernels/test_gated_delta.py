@@ -1,4 +1,4 @@
-"""The gated delta rule: its definition, and the blocked form that must give the same for every size."""
+"""The gated delta rule: its definition, and the two faster forms that must give the same for every size."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from draftproof.kernels.gated_delta.chunked import gated_delta_chunked
 from draftproof.kernels.gated_delta.reference import BLOCK_ROWS, gated_delta, gated_delta_blocked
 
 
@@ -47,6 +48,9 @@ def random_inputs(
     )
 
 
+RULES = [gated_delta, gated_delta_blocked, gated_delta_chunked]
+
+
 def by_the_book(inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
     """S <- a (I - b k k^T) S + b k v^T, o = S^T q, a head at a time in float64; the state after every row."""
     query, key, value, log_decay, beta, state = (tensor.double() for tensor in inputs)
@@ -66,9 +70,9 @@ def by_the_book(inputs: Inputs) -> tuple[Tensor, list[Tensor]]:
     return outputs, states
 
 
-@pytest.mark.parametrize("rule", [gated_delta, gated_delta_blocked])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("commit_rows", range(8))
-def test_both_forms_follow_the_published_rule(rule, commit_rows: int) -> None:
+def test_all_forms_follow_the_published_rule(rule, commit_rows: int) -> None:
     inputs = random_inputs(seed=commit_rows, batch=2, rows=7)
     expected, states = by_the_book(inputs)
     outputs, committed = rule(*inputs, commit_rows)
@@ -88,9 +92,12 @@ def test_blocks_equal_rows_for_every_length_and_commit(data: st.DataObject) -> N
     blocked_outputs, blocked_committed = gated_delta_blocked(*inputs, commit_rows)
     torch.testing.assert_close(blocked_outputs, outputs, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(blocked_committed, committed, atol=2e-5, rtol=1e-4)
+    chunked_outputs, final = gated_delta_chunked(*inputs, rows)
+    torch.testing.assert_close(chunked_outputs, outputs, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(final, gated_delta(*inputs, rows)[1], atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("rule", [gated_delta, gated_delta_blocked])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("split", [1, 2, BLOCK_ROWS, BLOCK_ROWS + 1])
 def test_a_run_can_be_cut_anywhere(rule, split: int) -> None:
     inputs = random_inputs(seed=split, batch=1, rows=BLOCK_ROWS + 6)
@@ -102,7 +109,7 @@ def test_a_run_can_be_cut_anywhere(rule, split: int) -> None:
     torch.testing.assert_close(last, final, atol=2e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("rule", [gated_delta, gated_delta_blocked])
+@pytest.mark.parametrize("rule", RULES)
 def test_a_row_without_beta_and_decay_leaves_the_state_alone(rule) -> None:
     inputs = random_inputs(seed=1, batch=2, rows=9)
     idle = torch.tensor([0, 3, 8])
@@ -117,7 +124,7 @@ def test_a_row_without_beta_and_decay_leaves_the_state_alone(rule) -> None:
     torch.testing.assert_close(outputs[:, busy], expected_outputs, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rule", [gated_delta, gated_delta_blocked])
+@pytest.mark.parametrize("rule", RULES)
 def test_the_given_state_is_not_changed_and_rows_past_the_commit_do_not_count(rule) -> None:
     inputs = random_inputs(seed=2, batch=1, rows=6)
     before = inputs.state.clone()
@@ -130,7 +137,7 @@ def test_the_given_state_is_not_changed_and_rows_past_the_commit_do_not_count(ru
     assert torch.equal(nothing, before)
 
 
-@pytest.mark.parametrize("rule", [gated_delta, gated_delta_blocked])
+@pytest.mark.parametrize("rule", RULES)
 def test_strong_decay_over_a_whole_block_stays_finite(rule) -> None:
     inputs = random_inputs(seed=3, batch=1, rows=150)
     inputs.log_decay.fill_(-40.0)
