@@ -134,11 +134,12 @@ void gated_delta_decode(
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int slice = lane / (32 / SLICES), column = warp * WARP_COLUMNS + lane % (32 / SLICES) * VEC;
   arrive_at_cluster();  // this block runs: others may store into its shared memory
-  const int slot = slots[sequence];
+  const int slot = load_fresh_4(slots + sequence);
   float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM + block * COLUMNS + column;
   Tile tile;
   tile.load(state, slice);
-  const int pending = WINDOW ? min(all_pending[slot], WINDOW) : 0, side = parity[slot] & 1;
+  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
+  const int side = load_fresh_4(parity + slot) & 1;
   release_dependents();
 
   const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
