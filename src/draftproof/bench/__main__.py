@@ -1,0 +1,81 @@
+"""`python -m draftproof.bench`: the benchmark where the command line's packages are not installed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from draftproof.bench.precisions import LAYOUTS
+from draftproof.bench.record import result_json, write_result
+from draftproof.bench.request import BenchRequest
+from draftproof.bench.run import run_bench
+from draftproof.bench.shapes import SHAPES
+from draftproof.errors import DraftproofError
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out one command line; its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        request = BenchRequest(
+            shape=options.shape,
+            precision=options.precision,
+            layers=options.layers,
+            batches=options.batch,
+            draft_tokens=options.draft_tokens,
+            context=options.context,
+            steps=options.steps,
+            repeats=options.repeats,
+            accept_length=options.simulate_accept_length,
+            draft_rows=options.draft_vocabulary,
+            kernels=options.kernels,
+            eager=options.eager,
+            seed=options.seed,
+        )
+        result = run_bench(request, _tell)
+    except DraftproofError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+    if options.output_json is not None:
+        command = " ".join(["python -m draftproof.bench", *arguments])
+        write_result(options.output_json, result_json(result, command))
+        _tell(f"written to {options.output_json}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = BenchRequest(SHAPES[0])
+    parser = argparse.ArgumentParser(prog="python -m draftproof.bench", description=main.__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default=defaults.shape)
+    parser.add_argument(
+        "--precision", choices=[layout.name for layout in LAYOUTS], default=defaults.precision
+    )
+    parser.add_argument("--layers", type=int, help="only the first so many layers")
+    parser.add_argument("--batch", type=numbers, default=defaults.batches, help="1,4,16,64")
+    parser.add_argument("--draft-tokens", type=numbers, default=defaults.draft_tokens, help="0,1,2,3")
+    parser.add_argument("--context", type=int, default=defaults.context)
+    parser.add_argument("--steps", type=int, default=defaults.steps)
+    parser.add_argument("--repeats", type=int, default=defaults.repeats)
+    parser.add_argument("--simulate-accept-length", type=float, help="tokens a verify pass at the largest K")
+    parser.add_argument("--draft-vocabulary", type=int, help="drafts from the first so many tokens")
+    parser.add_argument("--kernels", action="store_true", help="time of each kernel of a step")
+    parser.add_argument("--eager", action="store_true", help="without graphs")
+    parser.add_argument("--seed", type=int, default=defaults.seed)
+    parser.add_argument("--output-json", type=Path)
+    return parser
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """ "1,4,16" as numbers."""
+    return tuple(int(part) for part in text.split(","))
+
+
+def _tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""What a benchmark will take of the GPU's memory, by group, before any of it is taken."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from draftproof.architecture.spec import ModelSpec
+from draftproof.architecture.tensor_plan import ModelPart
+from draftproof.errors import EnvironmentProblem
+from draftproof.hardware.sequence_cost import sequence_cost
+from draftproof.hardware.shape import shape_of
+from draftproof.hardware.state_layout import StateLayout
+from draftproof.hardware.weights import WeightTable
+
+RESERVED = 2 << 30
+"""CUDA context, libraries, compiled kernels and recorded graphs: a round figure."""
+LOGIT_BYTES = 4
+_GIGA = 1e9
+
+
+@dataclass(frozen=True)
+class MemoryItem:
+    """Bytes for one purpose."""
+
+    purpose: str
+    nbytes: float
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """All purposes."""
+
+    items: tuple[MemoryItem, ...]
+
+    @property
+    def total(self) -> float:
+        """Bytes of all."""
+        return sum(item.nbytes for item in self.items)
+
+    def require(self, free: int, subject: str) -> None:
+        """Refuse what does not fit.
+
+        Args:
+            free: bytes that the GPU has left.
+            subject: what would be loaded.
+
+        Raises:
+            EnvironmentProblem: it needs more; the message holds the budget by group.
+        """
+        if self.total <= free:
+            return
+        groups = ", ".join(f"{item.purpose} {item.nbytes / _GIGA:.1f}" for item in self.items)
+        raise EnvironmentProblem(
+            f"{subject} needs {self.total / _GIGA:.1f} GB of GPU memory and {free / _GIGA:.1f} GB are free "
+            f"({groups})",
+            "Fewer layers (--layers), a smaller --batch or --context, or a narrower --precision.",
+        )
+
+
+def memory_plan(
+    spec: ModelSpec, weights: WeightTable, sequences: int, positions: int, window_rows: int
+) -> MemoryPlan:
+    """The budget of decoding.
+
+    Args:
+        spec: the model.
+        weights: its weights as they are stored; packing adds a per cent at most.
+        sequences: at once.
+        positions: longest sequence.
+        window_rows: rows of the widest window.
+    """
+    shape = shape_of(spec)
+    groups: dict[str, float] = defaultdict(float)
+    for row in weights.groups:
+        groups["MTP head" if row.part is ModelPart.MTP else row.group.value] += row.nbytes
+    # Both sides of the double-buffered window inputs are kept.
+    cost = sequence_cost(shape, StateLayout(1, 0, 4, kept_rows=2 * window_rows), 1)
+    rows = sequences * window_rows
+    largest = max(row.nbytes for row in weights.groups if row.part is not ModelPart.MTP)
+    items = [MemoryItem(f"weights: {group}", nbytes) for group, nbytes in groups.items() if nbytes > 1e7]
+    items += [
+        MemoryItem("recurrent states", (sequences + 1) * cost.state),
+        MemoryItem("keys and values", (sequences + 1) * positions * cost.key_value_per_token),
+        MemoryItem("logits", rows * shape.vocabulary * LOGIT_BYTES),
+        MemoryItem("packing one layer", 3 * largest / max(1, shape.layers)),
+        MemoryItem("CUDA and graphs", RESERVED),
+    ]
+    return MemoryPlan(tuple(items))

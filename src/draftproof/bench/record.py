@@ -1,0 +1,127 @@
+"""The result file: figures with their command, hardware, software, commit and raw samples."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import draftproof
+from draftproof.bench.result import BenchResult
+from draftproof.hardware.probe import probe_gpus
+
+SCHEMA_VERSION = "1.0"
+PACKAGES = ("torch", "triton", "transformers", "cuda-bindings", "fla-core")
+COMMIT_VARIABLE = "DRAFTPROOF_COMMIT"
+"""Names the commit where the sources are no checkout."""
+
+
+def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
+    """Everything of a result, ready for `json.dumps`."""
+    request = asdict(result.request)
+    return {
+        "kind": "bench",
+        "schema_version": SCHEMA_VERSION,
+        "command": command,
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": _commit(),
+        "hardware": _hardware(),
+        "software": _software(),
+        "request": request,
+        "acceptance": "simulated" if request["accept_length"] is not None else "as the weights give it",
+        "layout": result.layout_title,
+        "layers": result.layers,
+        "read_bandwidth": result.bandwidth,
+        "load_seconds": result.load_seconds,
+        "memory": {
+            "planned_bytes": {item.purpose: item.nbytes for item in result.plan.items},
+            "peak_bytes": result.peak_bytes,
+        },
+        "kernels": {
+            "place": result.selection.place,
+            "table": result.selection.table,
+            "rules": {op: [_rule(rule) for rule in rules] for op, rules in result.selection.rules.items()},
+            "demotions": [
+                {"op": each.op, "backend": each.backend.value, "reason": each.reason, "calls": calls}
+                for each, calls in result.selection.demotions.counts.items()
+            ],
+        },
+        "figures": [_figures(cell) for cell in result.cells],
+        "kernel_tables": [
+            {"cell": title, "kernel_microseconds": table.kernel_microseconds, **asdict(table)}
+            for title, table in result.kernel_tables
+        ],
+    }
+
+
+def write_result(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a result file; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _figures(cell: Any) -> dict[str, Any]:
+    return {
+        **{key: value for key, value in asdict(cell).items() if key != "samples"},
+        "roofline_share": cell.roofline_share,
+        "samples": [asdict(sample) for sample in cell.samples],
+    }
+
+
+def _rule(rule: Any) -> dict[str, Any]:
+    return {key: value.value if isinstance(value, Enum) else value for key, value in asdict(rule).items()}
+
+
+def _hardware() -> dict[str, Any]:
+    properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+    probe = probe_gpus()
+    return {
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+        "memory": properties.total_memory,
+        "multiprocessors": properties.multi_processor_count,
+        "power_limit": probe.gpus[0].power_limit if probe.gpus else None,
+        "cores_usable": len(os.sched_getaffinity(0)),
+        "load_average": os.getloadavg(),
+    }
+
+
+def _software() -> dict[str, str | None]:
+    found: dict[str, str | None] = {
+        "python": platform.python_version(),
+        "draftproof": draftproof.__version__,
+        "cuda": torch.version.cuda,
+    }
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def _commit() -> str:
+    named = os.environ.get(COMMIT_VARIABLE)
+    if named:
+        return named
+    root = Path(draftproof.__file__).parent
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,102 @@
+"""What a benchmark is asked for, checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from draftproof.bench.precisions import layout_named
+from draftproof.bench.shapes import load_shape
+from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS
+from draftproof.errors import UsageError
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """One run.
+
+    Attributes:
+        shape: a name of `shapes.SHAPES`.
+        precision: a name of `precisions.LAYOUTS`.
+        layers: the first so many layers alone; None for all.
+        batches: sequences at once, one measurement each.
+        draft_tokens: K, one measurement each; 0 is plain decoding.
+        context: tokens before the measured steps, of each sequence.
+        steps: steps of one sample.
+        repeats: samples of each measurement, taken in turns.
+        accept_length: simulated tokens per verify pass at the largest K; None lets the weights decide.
+        draft_rows: drafts are chosen among so many rows of the output head; None for all of them.
+        kernels: a table of the time of each kernel.
+        eager: without graphs.
+        seed: of the weights.
+    """
+
+    shape: str
+    precision: str = "nvfp4"
+    layers: int | None = None
+    batches: tuple[int, ...] = (1,)
+    draft_tokens: tuple[int, ...] = (0, 3)
+    context: int = 1024
+    steps: int = 64
+    repeats: int = 3
+    accept_length: float | None = None
+    draft_rows: int | None = None
+    kernels: bool = False
+    eager: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        spec = load_shape(self.shape)
+        layout_named(self.precision)
+        _require(self.batches, 1, BUCKETS[-1], "--batch")
+        _require(self.draft_tokens, 0, MAX_DEVICE_DRAFTS, "--draft-tokens")
+        _require((self.steps,), 1, 4096, "--steps")
+        _require((self.repeats,), 1, 100, "--repeats")
+        _require((self.context,), 1, spec.max_position - 1, "--context")
+        if self.layers is not None:
+            _require((self.layers,), 1, len(spec.layers), "--layers")
+        if self.draft_rows is not None:
+            _require((self.draft_rows,), 1, spec.vocab_size, "--draft-vocabulary")
+        if self.accept_length is None:
+            return
+        largest = self.most_drafts
+        if not 1.0 <= self.accept_length <= largest + 1:
+            raise UsageError(
+                f"--simulate-accept-length {self.accept_length:g}: with K = {largest} a verify pass gives "
+                f"from 1 to {largest + 1} tokens"
+            )
+
+    @property
+    def most_drafts(self) -> int:
+        """The largest K."""
+        return max(self.draft_tokens)
+
+    def simulated(self, draft_tokens: int) -> float | None:
+        """The accept length that is simulated for a K; None for plain decoding and without simulation."""
+        if self.accept_length is None or not draft_tokens:
+            return None
+        return accept_length_of(chance_of(self.accept_length, self.most_drafts), draft_tokens)
+
+
+def chance_of(accept_length: float, draft_tokens: int) -> float:
+    """The chance p that a draft is accepted after accepted ones: 1 + p + ... + p^K is the accept length."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if accept_length_of(middle, draft_tokens) < accept_length:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def accept_length_of(chance: float, draft_tokens: int) -> float:
+    """Tokens per verify pass when each draft is accepted with this chance."""
+    return sum(chance**accepted for accepted in range(draft_tokens + 1))
+
+
+def _require(values: tuple[int, ...], lowest: int, highest: int, option: str) -> None:
+    if not values:
+        raise UsageError(f"{option} needs a number")
+    for value in values:
+        if not lowest <= value <= highest:
+            raise UsageError(f"{option} {value} is not from {lowest} to {highest}")

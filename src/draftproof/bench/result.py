@@ -1,0 +1,40 @@
+"""What a benchmark found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from draftproof.bench.figures import CellFigures
+from draftproof.bench.kernel_table import KernelTable
+from draftproof.bench.memory_plan import MemoryPlan
+from draftproof.bench.request import BenchRequest
+from draftproof.kernels.select import SelectionReport
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """One run.
+
+    Attributes:
+        request: what was asked for.
+        layout_title: how weights were stored, in words.
+        layers: of the trunk that was timed.
+        bandwidth: bytes per second that this GPU reads, measured in this run.
+        load_seconds: of making and packing the weights.
+        plan: of the memory.
+        peak_bytes: of the memory, as torch counted it.
+        selection: of the kernels.
+        cells: figures, in the order of the request.
+        kernel_tables: by title of the cell.
+    """
+
+    request: BenchRequest
+    layout_title: str
+    layers: int
+    bandwidth: float
+    load_seconds: float
+    plan: MemoryPlan
+    peak_bytes: int
+    selection: SelectionReport
+    cells: tuple[CellFigures, ...]
+    kernel_tables: tuple[tuple[str, KernelTable], ...]

@@ -1,0 +1,162 @@
+"""Load a shape, time every cell in turns, and say what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+
+from draftproof.bench.bandwidth import measured_read_bandwidth
+from draftproof.bench.figures import Cell, CellFigures, cell_figures
+from draftproof.bench.kernel_table import KernelTable, kernel_table
+from draftproof.bench.request import BenchRequest
+from draftproof.bench.result import BenchResult
+from draftproof.bench.stepping import (
+    StepSample,
+    fill_state,
+    place_sequences,
+    rewind,
+    sample_steps,
+)
+from draftproof.bench.subject import Subject, load_subject, require_gpu
+from draftproof.device.graphs import Eager, recorder_for
+from draftproof.device.machine import StepMachine
+from draftproof.device.shapes import StepShape
+from draftproof.hardware.traffic import Workload
+from draftproof.kernels.row_sampling.slot_sampling import RowChoice
+from draftproof.kernels.select import StepKernels, kernels_for
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class _Bench:
+    """Everything that cells share."""
+
+    request: BenchRequest
+    subject: Subject
+    machines: dict[int, StepMachine]
+    bandwidth: float
+
+
+def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
+    """Carry out a request on the current GPU.
+
+    Args:
+        request: what to measure.
+        tell: gets a line whenever there is something to say.
+
+    Raises:
+        EnvironmentProblem: no GPU, or too little of its memory.
+        UnsupportedRequest: no kernel for this precision on this GPU.
+        EngineFault: a kernel gave something that is not a number.
+    """
+    device = require_gpu()
+    kernels = kernels_for(device, tell=tell)
+    bandwidth = measured_read_bandwidth(device)
+    tell(f"{torch.cuda.get_device_name(device)}: reads {bandwidth / 1e12:.2f} TB/s")
+    begin = perf_counter()
+    subject = load_subject(request, device)
+    fill_state(subject)
+    torch.cuda.synchronize()
+    load_seconds = perf_counter() - begin
+    tell(
+        f"{request.shape}, {len(subject.spec.layers)} layers, {request.precision} ({subject.layout.title}): "
+        f"loaded in {load_seconds:.1f} s, {torch.cuda.memory_allocated() / 1e9:.1f} GB in use"
+    )
+    with torch.inference_mode():
+        bench = _Bench(request, subject, _machines(request, subject, kernels, device), bandwidth)
+        cells = _measure(bench, tell)
+        tables = _tables(bench, tell) if request.kernels else ()
+    return BenchResult(
+        request=request,
+        layout_title=subject.layout.title,
+        layers=len(subject.spec.layers),
+        bandwidth=bandwidth,
+        load_seconds=load_seconds,
+        plan=subject.plan,
+        peak_bytes=torch.cuda.max_memory_allocated(),
+        selection=kernels.report,
+        cells=cells,
+        kernel_tables=tables,
+    )
+
+
+def _machines(
+    request: BenchRequest, subject: Subject, kernels: StepKernels, device: torch.device
+) -> dict[int, StepMachine]:
+    """One for each K: what it simulates is fixed when its steps are recorded."""
+    recorder = Eager() if request.eager else recorder_for(device)
+    machines = {}
+    for draft_tokens in request.draft_tokens:
+        simulated = request.simulated(draft_tokens)
+        machines[draft_tokens] = StepMachine(
+            kernels,
+            subject.model,
+            subject.state,
+            StepShape(max(request.batches), draft_tokens),
+            recorder,
+            None if simulated is None else round((simulated - 1.0) * 1000),
+        )
+    return machines
+
+
+def _cells(request: BenchRequest) -> list[Cell]:
+    return [
+        Cell(batch, draft_tokens, request.simulated(draft_tokens))
+        for batch in request.batches
+        for draft_tokens in request.draft_tokens
+    ]
+
+
+def _measure(bench: _Bench, tell: Tell) -> tuple[CellFigures, ...]:
+    """Samples of all cells in turns, in an order that rotates."""
+    request = bench.request
+    cells = _cells(request)
+    samples: dict[Cell, list[StepSample]] = {cell: [] for cell in cells}
+    place_sequences(
+        bench.subject.state, max(request.batches), request.most_drafts, bench.subject.spec.vocab_size
+    )
+    for turn in range(request.repeats):
+        first = turn % len(cells)
+        for cell in (*cells[first:], *cells[:first]):
+            rewind(bench.subject.state, cell.batch, request.context, cell.draft_tokens)
+            machine = bench.machines[cell.draft_tokens]
+            samples[cell].append(sample_steps(machine, cell.batch, cell.draft_tokens, request.steps))
+    figures = tuple(_figures(bench, cell, samples[cell]) for cell in cells)
+    for each in figures:
+        tell(each.line)
+    return figures
+
+
+def _figures(bench: _Bench, cell: Cell, samples: list[StepSample]) -> CellFigures:
+    mean_growth = sum(each.tokens for each in samples) / len(samples) / cell.batch / 2
+    workload = Workload(
+        draft_tokens=cell.draft_tokens,
+        sequences=cell.batch,
+        context=bench.request.context + round(mean_growth),
+        draft_rows=bench.request.draft_rows,
+    )
+    return cell_figures(cell, samples, bench.subject.sizes, workload, bench.bandwidth)
+
+
+def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
+    tables = []
+    for cell in _cells(bench.request):
+        rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
+        machine = bench.machines[cell.draft_tokens]
+
+        def step(machine: StepMachine = machine, cell: Cell = cell) -> None:
+            machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST)
+
+        table = kernel_table(step)
+        tell(
+            f"{cell.title}: {table.launches:.0f} kernels, their sum {table.kernel_microseconds:.0f} us, "
+            f"the step {table.step_microseconds:.0f} us"
+        )
+        for row in table.rows:
+            tell(f"  {row.microseconds:9.1f} us {row.launches:6.1f}x  {row.name[:90]}")
+        tables.append((cell.title, table))
+    return tuple(tables)

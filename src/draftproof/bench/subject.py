@@ -1,0 +1,125 @@
+"""The model that is measured: made on the device with weights of a real shape, and ready to step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from draftproof.architecture.spec import ModelSpec
+from draftproof.bench.memory_plan import MemoryPlan, memory_plan
+from draftproof.bench.precisions import PrecisionLayout, layout_named
+from draftproof.bench.request import BenchRequest
+from draftproof.bench.shapes import first_layers, load_shape
+from draftproof.device.state import DeviceState
+from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
+from draftproof.errors import EnvironmentProblem
+from draftproof.hardware.roofline import Model
+from draftproof.hardware.shape import shape_of
+from draftproof.hardware.weights import weigh_precisions
+from draftproof.models.account import TensorAccount
+from draftproof.models.loading import LoadedModel, load_model
+from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
+from draftproof.models.synthetic import SyntheticReader, synthetic_tensors
+from draftproof.runtime.state_store import StateSizes
+
+PAGE_SIZE = 16
+PACKED = LoadTarget(torch.bfloat16, WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS)
+"""How weights are kept for a device step."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loaded shape.
+
+    Attributes:
+        spec: the model, cut to the layers that were asked for.
+        layout: how its weights are stored.
+        model: what steps read.
+        state: of all sequences.
+        sizes: of its weights and its shape, for the roofline.
+        plan: of its memory.
+    """
+
+    spec: ModelSpec
+    layout: PrecisionLayout
+    model: DeviceModel
+    state: DeviceState
+    sizes: Model
+    plan: MemoryPlan
+
+
+def require_gpu() -> torch.device:
+    """The GPU.
+
+    Raises:
+        EnvironmentProblem: there is none.
+    """
+    if not torch.cuda.is_available():
+        raise EnvironmentProblem(
+            "no CUDA device that torch can use",
+            "Real shapes are timed on a GPU; see `draftproof doctor`.",
+        )
+    return torch.device("cuda", torch.cuda.current_device())
+
+
+def load_subject(request: BenchRequest, device: torch.device) -> Subject:
+    """Make the weights and the state; refused before anything is allocated when it does not fit.
+
+    Raises:
+        EnvironmentProblem: too little memory, with the budget by group.
+    """
+    spec = load_shape(request.shape)
+    if request.layers is not None:
+        spec = first_layers(spec, request.layers)
+    layout = layout_named(request.precision)
+    weights = weigh_precisions(spec, layout.groups)
+    sizes = state_sizes(request)
+    plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
+    if device.type == "cuda":
+        plan.require(torch.cuda.mem_get_info(device)[0], f"{request.shape} in {request.precision}")
+    loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
+    with torch.inference_mode():
+        drafts = _draft_vocabulary(loaded, request.draft_rows)
+        model = device_model(loaded.target, loaded.head if request.most_drafts else None, drafts)
+        state = DeviceState.allocate(spec, sizes, torch.bfloat16, device)
+    return Subject(spec, layout, model, state, Model(weights, shape_of(spec)), plan)
+
+
+def load_synthetic(
+    spec: ModelSpec, layout: PrecisionLayout, positions: int, device: torch.device, seed: int = 0
+) -> LoadedModel:
+    """A model of this shape and precision with weights that mean nothing, packed for device steps."""
+    entries = synthetic_tensors(spec, layout.expert_layouts(spec), layout.storage_of)
+    account = TensorAccount(SyntheticReader(seed), entries, device)
+    with torch.inference_mode():
+        return load_model(spec, account, PACKED, positions, device, with_head=True)
+
+
+def state_sizes(request: BenchRequest) -> StateSizes:
+    """Slots and pages for the largest batch, at the longest it gets while it is measured."""
+    rows = request.most_drafts + 1
+    positions = request.context + (request.steps + MARGIN_STEPS) * rows
+    pages = -(-positions // PAGE_SIZE)
+    slots = max(request.batches)
+    return StateSizes(slots, slots * pages + 1, PAGE_SIZE, pages * PAGE_SIZE, rows)
+
+
+MARGIN_STEPS = 8
+"""Steps beside the measured ones: warming up, and the one in flight."""
+
+
+def _draft_vocabulary(loaded: LoadedModel, rows: int | None) -> DraftVocabulary | None:
+    """The first rows of the output head; a shape has no tokenizer that could say which are frequent."""
+    if rows is None:
+        return None
+    matrix = device_model(loaded.target, None).lm_head
+    tiles = -(-rows // 16)
+    part = replace(
+        matrix,
+        rows=rows,
+        # A copy: the draft head is its own, contiguous matrix, as one of chosen rows would be.
+        blocks=matrix.blocks[:tiles].clone(),
+        row_scale=None if matrix.row_scale is None else matrix.row_scale[: tiles * 16].clone(),
+    )
+    return DraftVocabulary(part, None)
