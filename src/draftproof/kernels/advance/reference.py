@@ -57,6 +57,7 @@ def advance(
         taken = _take(window, progress, rules, slot, simulation)
         if taken.moves:
             if simulation is not None:
+                simulation.credit[slot] = min(_credit(simulation, slot) - 1000 * taken.accepted, 999)
                 tokens[: taken.accepted] = window.drafts[: taken.accepted]
             drafts = min(int(rules.draft_limit[slot]), outcome.draft_lengths.shape[0])
             _move(progress, slot, taken, rows, tokens[taken.accepted], drafts)
@@ -112,18 +113,20 @@ def _take(
     """What of a window counts, and whether it ends the output."""
     if not window.running:
         return _Taken()
-    if window.faulty:
-        progress.running[slot] = 0
-        return _Taken(end=EndFlag.FAULT)
     drafts = window.drafts.tolist()
     accepted = 0
-    if simulation is None:
+    if window.faulty:
+        emitted: tuple[int, ...] = (NO_TOKEN,)
+    elif simulation is None:
         while accepted < window.live and drafts[accepted] == window.sampled[accepted]:
             accepted += 1
         emitted = window.sampled[: accepted + 1]
     else:
-        accepted = _simulate(simulation, slot, window.live)
+        accepted = min(_credit(simulation, slot) // 1000, window.live)
         emitted = (*drafts[:accepted], window.sampled[accepted])
+    if NO_TOKEN in emitted:
+        progress.running[slot] = 0
+        return _Taken(end=EndFlag.FAULT)
     stops = set(rules.stop_tokens[slot].tolist()) - {-1}
     remaining, unstoppable = int(progress.remaining[slot]), int(progress.unstoppable[slot])
     for index, token in enumerate(emitted):
@@ -134,12 +137,9 @@ def _take(
     return _Taken(accepted, accepted + 1, moves=True)
 
 
-def _simulate(simulation: SimulatedAcceptance, slot: int, live: int) -> int:
-    """Accepted drafts of a window; credit that a short window cannot take is not kept beyond one draft."""
-    credit = int(simulation.credit[slot]) + simulation.thousandths
-    accepted = min(credit // 1000, live)
-    simulation.credit[slot] = min(credit - 1000 * accepted, 999)
-    return accepted
+def _credit(simulation: SimulatedAcceptance, slot: int) -> int:
+    """Thousandths of drafts that a window may accept; what it leaves is kept only below one draft."""
+    return int(simulation.credit[slot]) + simulation.thousandths
 
 
 def _move(

@@ -1,0 +1,215 @@
+"""The end of a pass on the device against the host's rules: `count_accepted` and `truncate_emitted`."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field
+
+import pytest
+import torch
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from draftproof.kernels.advance import reference
+from draftproof.kernels.advance.state import (
+    RECORD_WIDTH,
+    EmittedRing,
+    EndFlag,
+    PassOutcome,
+    RecordField,
+    SimulatedAcceptance,
+    SlotProgress,
+    SlotRules,
+)
+from draftproof.speculation.acceptance import FinishReason, OutputEnd, truncate_emitted
+
+triton_form = pytest.importorskip("draftproof.kernels.advance.triton")
+BACKENDS = [pytest.param(reference, id="reference"), pytest.param(triton_form, id="triton")]
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+ENDS = {None: EndFlag.NONE, FinishReason.STOP: EndFlag.STOP, FinishReason.LENGTH: EndFlag.LENGTH}
+MOST_DRAFTS = 4
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One slot before a pass, and the tokens that the target draws at its rows."""
+
+    sampled: list[int]
+    drafts: list[int]
+    running: bool = True
+    length: int = 10
+    parity: int = 0
+    remaining: int = 100
+    unstoppable: int = 0
+    draft_limit: int = MOST_DRAFTS
+    stops: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Machine:
+    """Device state for some slots, in the order of a batch that runs them backwards."""
+
+    cases: list[Slot]
+    rows: int
+    chained: int
+    simulation: SimulatedAcceptance | None = None
+
+    def __post_init__(self) -> None:
+        slots = len(self.cases)
+        self.progress = SlotProgress.make(slots, MOST_DRAFTS, DEVICE)
+        self.rules = SlotRules.make(slots, 3, DEVICE)
+        self.outcome = PassOutcome.make(slots, slots, self.chained, DEVICE)
+        records = torch.full((2, slots, RECORD_WIDTH), -77, dtype=torch.int32, device=DEVICE)
+        self.ring = EmittedRing(torch.tensor([5], dtype=torch.int32, device=DEVICE), records)
+        self.slots = torch.arange(slots - 1, -1, -1, dtype=torch.int32, device=DEVICE)
+        self.sampled = _numbers([token for case in reversed(self.cases) for token in case.sampled])
+        for slot, case in enumerate(self.cases):
+            self.progress.running[slot] = int(case.running)
+            self.progress.lengths[slot] = case.length
+            self.progress.parity[slot] = case.parity
+            self.progress.pending[slot] = 1
+            self.progress.inputs[slot] = 55
+            self.progress.inputs[slot, 1 : 1 + len(case.drafts)] = _numbers(case.drafts)
+            self.progress.draft_counts[slot] = len(case.drafts)
+            self.progress.remaining[slot] = case.remaining
+            self.progress.unstoppable[slot] = case.unstoppable
+            self.rules.draft_limit[slot] = case.draft_limit
+            self.rules.stop_tokens[slot, : len(case.stops)] = _numbers(case.stops)
+
+    def advance(self, backend: object) -> None:
+        backend.advance(  # type: ignore[attr-defined]
+            self.sampled, self.slots, self.progress, self.rules, self.outcome, self.ring, self.simulation
+        )
+
+    def state(self) -> list[Tensor]:
+        parts = (*astuple(self.progress), *astuple(self.outcome), *astuple(self.ring), self.sampled)
+        return [part.cpu() for part in parts]
+
+    def record(self, slot: int) -> list[int]:
+        entry = int(self.ring.step - 1) % 2
+        found: list[int] = self.ring.records[entry, len(self.cases) - 1 - slot].tolist()
+        return found
+
+
+def _numbers(values: list[int]) -> Tensor:
+    return torch.tensor(values, dtype=torch.int32, device=DEVICE)
+
+
+def slots_of(rows: int) -> st.SearchStrategy[Slot]:
+    token = st.integers(0, 2)
+    return st.builds(
+        Slot,
+        sampled=st.lists(st.one_of(token, st.sampled_from([-1, 0])), min_size=rows, max_size=rows),
+        drafts=st.lists(token, max_size=MOST_DRAFTS),
+        running=st.sampled_from([True, True, True, False]),
+        length=st.integers(0, 50),
+        parity=st.integers(0, 1),
+        remaining=st.integers(1, 7),
+        unstoppable=st.integers(-2, 3),
+        draft_limit=st.integers(0, MOST_DRAFTS),
+        stops=st.lists(token, max_size=2),
+    )
+
+
+@given(st.data(), st.integers(1, MOST_DRAFTS + 1), st.integers(1, 5), st.integers(0, MOST_DRAFTS))
+@settings(max_examples=100, deadline=None)
+def test_a_pass_ends_as_the_host_s_rules_say(
+    data: st.DataObject, rows: int, batch: int, chained: int
+) -> None:
+    cases = data.draw(st.lists(slots_of(rows), min_size=batch, max_size=batch))
+    machine = Machine(cases, rows, chained)
+    machine.advance(reference)
+    assert machine.ring.step.tolist() == [6]
+    for slot, case in enumerate(cases):
+        check_slot(machine, slot, case)
+
+
+def check_slot(machine: Machine, slot: int, case: Slot) -> None:
+    """One slot against a walk over its window."""
+    progress, place = machine.progress, len(machine.cases) - 1 - slot
+    live = min(len(case.drafts), machine.rows - 1) if case.running else 0
+    faulty = -1 in case.sampled[: live + 1]
+    moves = case.running and not faulty
+    accepted, kept, end = 0, 0, EndFlag.FAULT if case.running and faulty else EndFlag.NONE
+    if moves:
+        while accepted < live and case.drafts[accepted] == case.sampled[accepted]:
+            accepted += 1
+        # The output holds `before` tokens, so that the limits count from there.
+        before = 20
+        rule = OutputEnd(frozenset(case.stops), before + case.remaining, before + case.unstoppable)
+        run = truncate_emitted(case.sampled[: accepted + 1], before, rule)
+        kept, end = run.kept, ENDS[run.finish_reason]
+    length = case.length + (accepted + 1 if moves else 0)
+    assert machine.record(slot)[: RecordField.TOKENS] == [5, slot, kept, end, accepted, live, length, 0]
+    assert machine.record(slot)[RecordField.TOKENS :][: machine.rows] == case.sampled
+    assert machine.outcome.accepted[place] == accepted
+    assert machine.outcome.window_lengths[slot] == case.length
+    assert machine.outcome.draft_lengths[:, slot].tolist() == [
+        case.length + accepted + 1 + draft for draft in range(machine.chained)
+    ]
+    assert progress.running[slot] == int(case.running and not end)
+    assert progress.lengths[slot] == length
+    assert progress.parity[slot] == (case.parity ^ 1 if moves else case.parity)
+    if not moves:
+        assert (progress.pending[slot], progress.inputs[slot, 0]) == (1, 55)
+        return
+    assert progress.pending[slot] == (accepted + 1 if machine.rows > 1 else 0)
+    assert progress.inputs[slot, 0] == case.sampled[accepted]
+    remaining = case.remaining - kept
+    assert progress.remaining[slot] == remaining
+    assert progress.unstoppable[slot] == case.unstoppable - kept
+    assert progress.draft_counts[slot] == max(min(case.draft_limit, machine.chained, remaining - 1), 0)
+
+
+@given(st.data(), st.integers(1, MOST_DRAFTS + 1), st.integers(1, 5), st.booleans())
+@settings(max_examples=25, deadline=None, phases=[Phase.reuse, Phase.generate])
+def test_triton_leaves_what_the_definition_leaves(
+    data: st.DataObject, rows: int, batch: int, simulated: bool
+) -> None:
+    cases = data.draw(st.lists(slots_of(rows), min_size=batch, max_size=batch))
+
+    def simulation() -> SimulatedAcceptance | None:
+        return SimulatedAcceptance(1700, _numbers([300] * batch)) if simulated else None
+
+    expected, found = Machine(cases, rows, 3, simulation()), Machine(cases, rows, 3, simulation())
+    for _ in range(3):
+        expected.advance(reference)
+        found.advance(triton_form)
+        for ours, theirs in zip(found.state(), expected.state(), strict=True):
+            assert torch.equal(ours, theirs)
+        if expected.simulation is not None and found.simulation is not None:
+            assert torch.equal(found.simulation.credit, expected.simulation.credit)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("thousandths", "counts"), [(2000, [2, 2, 2, 2]), (2250, [2, 2, 2, 3]), (500, [0, 1, 0, 1])]
+)
+def test_simulated_acceptance_has_the_asked_mean(
+    backend: object, thousandths: int, counts: list[int]
+) -> None:
+    """Drafts that are all wrong are accepted as often as asked, and stand in the output."""
+    simulation = SimulatedAcceptance(thousandths, _numbers([0]))
+    case = Slot(sampled=[1, 2, 3, 4], drafts=[5, 6, 7])
+    found = []
+    for _ in counts:
+        machine = Machine([case], 4, 3, simulation)
+        machine.advance(backend)
+        record = machine.record(0)
+        accepted = record[RecordField.ACCEPTED]
+        assert record[RecordField.TOKENS :][: accepted + 1] == [*[5, 6, 7][:accepted], [1, 2, 3, 4][accepted]]
+        found.append(accepted)
+    assert found == counts
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_places_that_share_an_idle_slot_change_nothing(backend: object) -> None:
+    machine = Machine([Slot([1, 1], [1], running=False), Slot([1, 1], [1])], 2, 1)
+    machine.slots = _numbers([1, 0, 0, 0])
+    machine.sampled = _numbers([1, 1, -1, 1, 1, 1, 1, 1])
+    machine.outcome = PassOutcome.make(4, 2, 1, DEVICE)
+    records = torch.zeros((2, 4, RECORD_WIDTH), dtype=torch.int32, device=DEVICE)
+    machine.ring = EmittedRing(machine.ring.step, records)
+    machine.advance(backend)
+    assert machine.progress.lengths.tolist() == [10, 12]
+    assert records[1, :, RecordField.KEPT].tolist() == [2, 0, 0, 0]
