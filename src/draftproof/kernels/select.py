@@ -1,12 +1,14 @@
 """The kernels of a device step: for each op one callable, chosen once, at start, by capability.
 
-On a CPU every op is its definition (`reference`). On a GPU the tuning table of its compute capability names the
-backends of an op in order of preference, by rows and weight format; the first one that can carry out a call does.
-A backend that the table prefers and that cannot (not installed, or its `supports` gives a reason) is a *demotion*:
-it is noted, counted and shown; when nothing is left, the call is an error and never the reference.
+On a CPU every op is its definition (`reference`). On a GPU the tuning table of its compute capability names
+the backends of an op in order of preference, by rows and weight format; the first one that can carry out a
+call does. A backend that the table prefers and that cannot (not installed, or its `supports` gives a reason)
+is a *demotion*: it is noted, counted and shown; when nothing is left, the call is an error and never the
+reference.
 
-A backend module `kernels/<package>/<backend>.py` holds functions with the op's name and signature, and optionally
-`supports_<op>` (or `supports`), which takes the same arguments and returns a reason against it, or None.
+A backend module `kernels/<package>/<backend>.py` holds functions with the op's name and signature, and
+optionally `supports_<op>` (or `supports`), which takes the same arguments and returns a reason against it, or
+None.
 """
 
 from __future__ import annotations
@@ -141,7 +143,7 @@ def kernels_for(
     rules = {op: (BackendRule(asked[op]),) if op in asked else table.of(op) for op in PACKAGES}
     report = SelectionReport(place, table.name, table.tested, rules, log)
     return StepKernels(
-        **{op: _chosen(op, rules[op], op in asked, place, log) for op in _operations()}, report=report
+        **{op: operation(op, rules[op], op in asked, place, log) for op in _operations()}, report=report
     )
 
 
@@ -180,18 +182,29 @@ class _Dispatch:
         raise _nothing_left(self._op, self._place, rows, weight_format, reasons)
 
 
-def _chosen(op: str, rules: Sequence[BackendRule], asked: bool, place: str, log: DemotionLog) -> Operation:
+def operation(op: str, rules: Sequence[BackendRule], asked: bool, place: str, log: DemotionLog) -> Operation:
+    """One op from its rules.
+
+    Args:
+        op: its name.
+        rules: backends in order of preference.
+        asked: they were asked for by name, so one that is not there is an error.
+        place: what runs it, for messages.
+        log: gets the demotions.
+    """
     candidates = []
     for rule in rules:
+        name = f"draftproof.kernels.{PACKAGES[op]}.{rule.backend.value}"
         try:
-            module = import_module(f"draftproof.kernels.{PACKAGES[op]}.{rule.backend.value}")
-            candidates.append(_Candidate(rule, getattr(module, op), _supports(module, op)))
-        except (ImportError, AttributeError) as error:
+            module = import_module(name)
+        except ImportError as error:
             if asked:
                 raise UnsupportedRequest(
                     f"kernel {op}: {rule.backend.value} was asked for: {error}"
                 ) from error
             log.note(Demotion(op, rule.backend, str(error)))
+            continue
+        candidates.append(_Candidate(rule, getattr(module, op), _supports(module, op)))
     if len(candidates) == 1 and candidates[0].supports is None and candidates[0].rule.max_rows is None:
         return candidates[0].function
     return _Dispatch(op, place, candidates, log)
