@@ -6,10 +6,14 @@ those of `engine.Engine`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from collections.abc import Sequence as Tokens
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from draftproof.device.graphs import Recorder, recorder_for
 from draftproof.device.machine import StepMachine
@@ -19,6 +23,7 @@ from draftproof.device.weights import device_model
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.kernels.select import kernels_for
+from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.models.loading import LoadedModel
 from draftproof.models.stored_linear import DenseBackend, WeightStorage
 from draftproof.runtime.pages import PageAllocator
@@ -41,11 +46,58 @@ def load_packed(
     )
 
 
+class ScriptedDrafts:
+    """In place of the op `sample_drafts`: how many drafts of each window are right is a matter of choice.
+
+    Args:
+        references: the tokens that plain decoding gave each request.
+        vocabulary: a wrong draft is the right token plus one.
+        accepted: in turn, per request: right drafts of a window, the others are wrong; None for all right.
+    """
+
+    def __init__(
+        self, references: Mapping[str, Tokens[int]], vocabulary: int, accepted: Tokens[int | None]
+    ) -> None:
+        self.engine: DeviceEngine | None = None
+        self._references = references
+        self._vocabulary = vocabulary
+        self._turns = {name: cycle(accepted) for name in references}
+        self._right: dict[str, int | None] = {}
+
+    def __call__(
+        self,
+        logits: Tensor,
+        geometry: StepGeometry,
+        sampling: object,
+        choice: object,
+        scratch: object,
+        token_ids: object,
+        inputs: Tensor,
+        place: int,
+    ) -> None:
+        assert self.engine is not None
+        owners = {running.sequence.slot: running.sequence for running in self.engine._running.values()}
+        for slot in geometry.slots.tolist():
+            owner = owners.get(slot)
+            if owner is None:
+                continue
+            name = owner.request_id
+            if place == 1:
+                self._right[name] = next(self._turns[name])
+            index = int(geometry.lengths[slot]) + 1 - len(owner.prompt)
+            reference = self._references[name]
+            token = reference[index] if 0 <= index < len(reference) else 0
+            right = self._right[name]
+            wrong = right is not None and place > right
+            inputs[slot, place] = (token + 1) % self._vocabulary if wrong else token
+
+
 def make_device_engine(
     model: LoadedModel,
     settings: Settings,
     device: torch.device = CPU,
     recorder: Recorder | None = None,
+    drafts: ScriptedDrafts | None = None,
 ) -> DeviceEngine:
     """An engine over a poisoned state, with the model's head when there are to be drafts."""
     rows = settings.draft_tokens + 1
@@ -55,8 +107,9 @@ def make_device_engine(
     state = DeviceState.allocate(model.target.spec, sizes, model.target.embedding.dtype, device)
     poison(state)
     head = model.head if settings.draft_tokens else None
+    kernels = kernels_for(device)
     machine = StepMachine(
-        kernels_for(device),
+        kernels if drafts is None else replace(kernels, sample_drafts=drafts),
         device_model(model.target, head),
         state,
         StepShape(settings.slots, settings.draft_tokens),
@@ -68,9 +121,12 @@ def make_device_engine(
         settings.prompt_chunk,
         2 * rows,
     )
-    return DeviceEngine(
+    engine = DeviceEngine(
         model.target, head, machine, scheduler, settings.draft_tokens, settings.max_length
     )
+    if drafts is not None:
+        drafts.engine = engine
+    return engine
 
 
 def poison(state: DeviceState) -> None:
@@ -78,8 +134,3 @@ def poison(state: DeviceState) -> None:
     for layer in (*state.trunk, *state.head):
         for pool in vars(layer).values():
             pool.fill_(float("nan") if isinstance(layer, DeviceRecurrentState) else 1000.0)
-
-
-def at_most(settings: Settings, draft_tokens: int) -> Settings:
-    """The same settings with another K."""
-    return replace(settings, draft_tokens=draft_tokens)

@@ -240,10 +240,16 @@ class DeviceEngine(EngineLoop):
             for running in batch:
                 self._drop(running)
             raise
+        # Drafting reuses the buffer of the logits.
+        asked = [
+            logits[place * (drafts + 1) :][: drafts + 1].clone()
+            if running.request.parameters.logprobs is not None
+            else None
+            for place, running in enumerate(batch)
+        ]
         records = self.machine.collect(self.machine.conclude(slots, drafts, choice, sampled))
-        for place, running in enumerate(batch):
-            begin = place * (drafts + 1)
-            outputs += self._taken_with_logits(running, records[place], logits[begin : begin + drafts + 1])
+        for running, record, rows_of_logits in zip(batch, records, asked, strict=True):
+            outputs += self._taken_with_logits(running, record, rows_of_logits)
         return outputs
 
     def _taken(self, batch: Sequence[_Running], records: Sequence[StepRecord]) -> list[StepOutput]:
@@ -286,12 +292,14 @@ class DeviceEngine(EngineLoop):
             if stopped_at is not None:
                 run = TruncatedRun(stopped_at + 1, FinishReason.STOP)
         kept = tokens[: run.kept]
+        if sequence.output:
+            # The first token belongs to the prompt: its window verifies nothing.
+            passed = AcceptanceCounts.of_pass(record.drafts, record.accepted, run.kept)
+            running.acceptance += passed
+            self.acceptance += passed
         sequence.output.extend(kept)
         sequence.committed = record.length
         running.context.commit(kept)
-        passed = AcceptanceCounts.of_pass(record.drafts, record.accepted, run.kept)
-        running.acceptance += passed
-        self.acceptance += passed
         return run
 
     def _drop(self, running: _Running) -> None:
