@@ -81,3 +81,18 @@ def test_many_left_over_tensors(tmp_path: Path) -> None:
     account = TensorAccount(tmp_path, open_checkpoint(str(tmp_path)).inventory.tensors, CPU)
     with pytest.raises(AccountingError, match=r"8 tensors .* and 3 more\. "):
         account.close()
+
+
+def test_a_stack_takes_each_of_its_tensors(account: TensorAccount) -> None:
+    stack = account.take_stack(["a.y", "b.x"], (2, 3))
+    assert torch.equal(stack, torch.stack([TENSORS["a.y"], TENSORS["b.x"]]))
+    with pytest.raises(AccountingError, match=r"tensor b\.x is used twice"):
+        account.take("b.x")
+
+
+def test_a_stack_of_different_types_is_named(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(2), "b": torch.zeros(2).half()}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text("{}")
+    account = TensorAccount(tmp_path, open_checkpoint(str(tmp_path)).inventory.tensors, CPU)
+    with pytest.raises(AccountingError, match="tensor b has dtype F16, a has F32"):
+        account.take_stack(["a", "b"], (2,))

@@ -1,0 +1,50 @@
+"""A benchmark that cannot be carried out is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import pytest
+
+from draftproof.bench.request import BenchRequest, accept_length_of, chance_of
+from draftproof.errors import UsageError
+
+SHAPE = "qwen3.5-35b-a3b"
+
+
+@pytest.mark.parametrize(
+    ("words", "changes"),
+    [
+        ("no shape 'x'", {"shape": "x"}),
+        ("no precision layout 'int3'", {"precision": "int3"}),
+        ("--batch 65", {"batches": (1, 65)}),
+        ("--batch needs", {"batches": ()}),
+        ("--draft-tokens 8", {"draft_tokens": (8,)}),
+        ("--layers 41", {"layers": 41}),
+        ("--context 0", {"context": 0}),
+        ("--draft-vocabulary 0", {"draft_rows": 0}),
+        ("--simulate-accept-length 4.5", {"accept_length": 4.5}),
+        ("--simulate-accept-length 0.5", {"accept_length": 0.5}),
+    ],
+)
+def test_impossible_requests_are_usage_errors(words: str, changes: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        BenchRequest(**{"shape": SHAPE, **changes})  # type: ignore[arg-type]
+    assert caught.value.exit_code == 2
+
+
+def test_acceptance_is_simulated_only_when_it_is_asked_for_and_never_without_drafts() -> None:
+    assert BenchRequest(SHAPE).simulated(3) is None
+    asked = BenchRequest(SHAPE, draft_tokens=(0, 1, 2, 3), accept_length=3.0)
+    assert asked.simulated(0) is None
+    assert asked.simulated(3) == pytest.approx(3.0)
+
+
+def test_fewer_drafts_keep_the_chance_of_each() -> None:
+    asked = BenchRequest(SHAPE, draft_tokens=(1, 2, 3), accept_length=3.0)
+    chance = chance_of(3.0, 3)
+    assert asked.simulated(1) == pytest.approx(1 + chance)
+    assert asked.simulated(2) == pytest.approx(1 + chance + chance**2)
+
+
+@pytest.mark.parametrize(("accept_length", "drafts"), [(1.0, 3), (4.0, 3), (2.2, 2)])
+def test_chance_and_accept_length_are_inverse(accept_length: float, drafts: int) -> None:
+    assert accept_length_of(chance_of(accept_length, drafts), drafts) == pytest.approx(accept_length)
