@@ -112,9 +112,7 @@ def test_any_acceptance_gives_the_same_text(
         assert counted.passes == -(-35 // (draft_tokens + 1))
 
 
-def test_requests_with_other_draft_limits_share_steps(
-    small: Pair, alone: dict[str, tuple[int, ...]]
-) -> None:
+def test_requests_with_other_draft_limits_share_steps(small: Pair, alone: dict[str, tuple[int, ...]]) -> None:
     """The number of drafts of a step is the largest of its batch, so it changes as requests come and go."""
     limits = (0, 1, 4, None, 0, 2, 0, 1, 3)
     limited = [

@@ -102,7 +102,7 @@ def make_workspace(
         residual=buffers.residual.view(shape.all_rows, hidden),
         logits=buffers.logits.view(shape.all_rows, vocabulary),
         sampled=whole(0, shape.all_rows),
-        outcome=PassOutcome.make(shape.batch, slots, max(drafts, 1), device),
+        outcome=PassOutcome.make(shape.batch, slots, drafts, device),
         head_window=buffers.head_window,
         head_row=buffers.head_row,
         entry=buffers.entry,
