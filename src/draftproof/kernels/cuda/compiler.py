@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
@@ -112,10 +113,8 @@ def compile_cubin(compilation: Compilation, folder: Path) -> bytes:
     if kept.is_file():
         return kept.read_bytes()
     cubin = _compile(compilation)
-    try:
+    with contextlib.suppress(OSError):
         _write_atomically(kept, cubin)
-    except OSError:
-        pass
     return cubin
 
 
@@ -142,7 +141,7 @@ def _compile(compilation: Compilation) -> bytes:
     if int(status) != 0:
         raise _compile_error(nvrtc, program, compilation)
     size = nvrtc.nvrtcGetCUBINSize(program)[1]
-    cubin = b" " * size
+    cubin = b" " * int(size)
     nvrtc.nvrtcGetCUBIN(program, cubin)
     nvrtc.nvrtcDestroyProgram(program)
     return cubin

@@ -1,1 +1,1 @@
-"""A projection of a step's few rows by a packed matrix, with the norm before it and the residual sum behind it."""
+"""A projection of a step's few rows by a packed matrix, the norm before it and the residual sum behind it."""

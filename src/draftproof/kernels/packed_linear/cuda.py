@@ -23,8 +23,8 @@ SET_ROWS = 8
 FOLDED_ROWS = 4
 FIRST_CAPABILITY = 9
 RING_BYTES = 96 * 1024
-"""Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's ring
-finds room beside it."""
+"""Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's
+ring finds room beside it."""
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _kernel(
         RESIDUAL=int(has_residual),
         WIDE=int(out.dtype is torch.float32),
         GROUP=plan.group,
-        BLOCKS=plan.blocks,
+        RESIDENT=2 * plan.blocks,
         RELEASE=plan.release,
     )
 

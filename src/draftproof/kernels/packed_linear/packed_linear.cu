@@ -1,6 +1,6 @@
 // out = residual + epilogue(RMSNorm(x) W^T + bias) for up to 16 rows of x: weights stream once, at the speed of memory.
 //
-// One block per multiprocessor (or BLOCKS of them) walks over every gridDim-th tile of 16 outputs. The inputs are cut
+// One block per multiprocessor (or a few) walks over every gridDim-th tile of 16 outputs. The inputs are cut
 // into units of 128; each warp has a run of units, keeps its part of x in registers and multiplies it with its part
 // of every tile, which lane 0 fetches STAGES steps ahead into the warp's own ring of shared memory. Warps meet once a
 // tile to add their parts, in order. Weights are fetched before the wait for the predecessor, and dependents are
@@ -8,7 +8,7 @@
 //
 // Macros: FORMAT 0 BF16, 1 FP8, 2 INT8, 3 NVFP4; K inputs; WARPS; STEP units of a stage; STAGES of a ring; SETS of 8
 // rows; FOLD (NVFP4, at most 4 rows); NORM; BLOCK_SCALE 0, 1 (128 x 128), 2 (128 x 128, paired matrix); PAIRS
-// (SiLU of pairs); RESIDUAL; WIDE (float32 out); GROUP tiles that share a pass over x (0: x stays in registers).
+// (SiLU of pairs); RESIDUAL; WIDE (float32 out); RESIDENT blocks that must fit on a multiprocessor; GROUP tiles that share a pass over x (0: x stays in registers).
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -253,7 +253,7 @@ __device__ __forceinline__ float finished(const float* part, const float* factor
   return value;
 }
 
-extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void packed_linear(
+extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void packed_linear(
     const bfloat16* __restrict__ x, int x_stride, const float* __restrict__ norm, float epsilon,
     const uint8_t* __restrict__ blocks, const float* __restrict__ row_scale, const float* __restrict__ block_scale,
     int scale_rows, const float* __restrict__ bias, const bfloat16* residual, int residual_stride, void* out,

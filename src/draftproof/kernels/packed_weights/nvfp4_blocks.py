@@ -5,15 +5,17 @@ Bytes 0 .. 1023 are the weights: [2 halves of 8 rows][row g of the half][t = 0 .
 2 w + 1: 8 weights as four pairs, pair r = 2 (j % 2) + (input / 2) % 2.
 
 A kernel makes of a pair two BF16 numbers, 2^-126 times the weights, side by side in 32 bits: it rotates the
-word to the left and keeps the bits 15 and 8 .. 6 of both halves (sign; lowest bits of the exponent, highest of
-the mantissa). The rotations are 0, 4 and 10 for the pairs 0, 1 and 2. Three such fields leave the bits 0, 1, 9
-and 10 of each half free, too scattered for a fourth; but those of an even word together with those of its odd
-neighbour, rotated by 2, make two fields: the *merged word* `(even & LEFT) | (rotate(odd, 2) & ~LEFT)` gives
-pair 3 of the even word by rotation 6 and of the odd one by 12. That is 16 instructions for 16 weights.
+word to the left and keeps the bits 15 and 8 .. 6 of both halves (sign; lowest bits of the exponent, highest
+of the mantissa). The rotations are 0, 4 and 10 for the pairs 0, 1 and 2. Three such fields leave the bits
+0, 1, 9 and 10 of each half free, too scattered for a fourth; but those of an even word together with those
+of its odd neighbour, rotated by 2, make two fields: the *merged word* `(even & LEFT) | (rotate(odd, 2) &
+~LEFT)` gives pair 3 of the even word by rotation 6 and of the odd one by 12. That is 16 instructions for 16
+weights.
 
-Bytes 1024 .. 1151 are the scales: [2 halves][row g][even groups, then odd groups]. A byte holds the exponent's
-5 low bits and 3 mantissa bits of 2^-9 times the block scale as a float32: `byte << 20 | 0x30000000` are that
-number's bits. A block scale of zero has no such form, so its weights are zeroed instead.
+Bytes 1024 .. 1151 are the scales: [2 halves][row g][even groups, then odd groups]. A byte holds the
+exponent's 5 low bits and 3 mantissa bits of 2^-9 times the block scale as a float32: `byte << 20 |
+0x30000000` are that number's bits. A block scale of zero has no such form, so its weights are zeroed
+instead.
 """
 
 from __future__ import annotations

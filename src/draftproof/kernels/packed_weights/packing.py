@@ -1,7 +1,7 @@
 """Packing: from weights as checkpoints hold them to `PackedMatrix` and `PackedExperts`.
 
-All functions take weights with any leading dimensions ([experts, rows, columns]) and work on the device of the
-weights.
+All functions take weights with any leading dimensions ([experts, rows, columns]) and work on the device of
+the weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pack_dense(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
         bias: [..., rows] or None.
     """
     blocks = _row_major_blocks(weight.to(torch.bfloat16), WeightFormat.BF16)
-    return PackedMatrix(WeightFormat.BF16, *weight.shape[-2:], blocks, bias=_row_vector(bias))
+    return PackedMatrix(WeightFormat.BF16, *_shape(weight), blocks, bias=_row_vector(bias))
 
 
 def pack_fp8(weight: Tensor, scale: Tensor) -> PackedMatrix:
@@ -47,7 +47,7 @@ def pack_fp8(weight: Tensor, scale: Tensor) -> PackedMatrix:
 
     Args:
         weight: [..., rows, columns] float8_e4m3fn.
-        scale: float, one number, or [..., rows], or [..., rows, 1], or [..., 1, 1]: a weight is its value times this.
+        scale: float, one number, or [..., rows], or [..., rows, 1], or [..., 1, 1]; multiplies.
     """
     rows = weight.shape[-2]
     if scale.numel() == 1:
@@ -57,7 +57,7 @@ def pack_fp8(weight: Tensor, scale: Tensor) -> PackedMatrix:
         per_row = per_row.expand(*weight.shape[:-2], rows)
     return PackedMatrix(
         WeightFormat.FP8,
-        *weight.shape[-2:],
+        *_shape(weight),
         _row_major_blocks(weight, WeightFormat.FP8),
         row_scale=_row_vector(per_row),
     )
@@ -81,7 +81,7 @@ def pack_fp8_blocks(weight: Tensor, scale: Tensor) -> PackedMatrix:
             "Keep these weights as BF16.",
         )
     blocks = _row_major_blocks(weight, WeightFormat.FP8)
-    return PackedMatrix(WeightFormat.FP8, *weight.shape[-2:], blocks, block_scale=scale.float().contiguous())
+    return PackedMatrix(WeightFormat.FP8, *_shape(weight), blocks, block_scale=scale.float().contiguous())
 
 
 def pack_int8(weight: Tensor, bias: Tensor | None = None) -> PackedMatrix:
@@ -193,7 +193,7 @@ def pair_gate_up(gate: PackedMatrix, up: PackedMatrix) -> PackedMatrix:
         if gate.format is WeightFormat.FP8:
             block_scale = torch.cat((gate.block_scale, up.block_scale), -2)
         else:
-            rows = [part.block_scale.transpose(-2, -1).flatten(-3, -2) for part in (gate, up)]
+            rows = [scale.transpose(-2, -1).flatten(-3, -2) for scale in (gate.block_scale, up.block_scale)]
             block_scale = _by_tile(_interleave_rows(rows[0], rows[1], tiles))
     row_scale = None
     if gate.row_scale is not None and up.row_scale is not None:
@@ -250,6 +250,10 @@ def stack(matrices: Sequence[PackedMatrix]) -> PackedMatrix:
     )
 
 
+def _shape(weight: Tensor) -> tuple[int, int]:
+    return weight.shape[-2], weight.shape[-1]
+
+
 def _row_major_blocks(weight: Tensor, kept_as: WeightFormat) -> Tensor:
     """[..., rows, columns] to uint8 [..., tiles, chunks, 1024]."""
     chunk = CHUNK_COLUMNS[kept_as]
@@ -267,10 +271,9 @@ def _interleave_blocks(gate: PackedMatrix, up: PackedMatrix, tiles: int) -> Tens
     parts = (slice(0, 1024), slice(1024, size))
     pieces = []
     for part in parts if size > 1024 else parts[:1]:
-        both = torch.stack(
-            [matrix.blocks[..., part] for matrix in (gate, up)], -3
-        )  # [..., tile, 2, chunk, bytes]
-        halves = both.unflatten(-1, (2, -1))  # [..., tile, gate or up, chunk, half, bytes]
+        # [..., tile, gate or up, chunk, bytes], then half and bytes of a half
+        both = torch.stack([matrix.blocks[..., part] for matrix in (gate, up)], -3)
+        halves = both.view(*both.shape[:-1], 2, -1)
         swapped = halves.transpose(-4, -2).flatten(-2)  # [..., tile, half, chunk, gate and up]
         pieces.append(swapped.flatten(-4, -3)[..., :tiles, :, :])
     return torch.cat(pieces, -1).contiguous()
@@ -278,7 +281,8 @@ def _interleave_blocks(gate: PackedMatrix, up: PackedMatrix, tiles: int) -> Tens
 
 def _interleave_rows(gate: Tensor, up: Tensor, tiles: int) -> Tensor:
     """[..., rows of tiles, n] of gate and of up to [..., tiles * 16, n] of the pair."""
-    both = torch.stack([part.unflatten(-2, (-1, HALF_ROWS)) for part in (gate, up)], -3)
+    split = (*gate.shape[:-2], -1, HALF_ROWS, gate.shape[-1])
+    both = torch.stack([part.reshape(split) for part in (gate, up)], -3)
     return both[..., :tiles, :, :, :].flatten(-4, -2).contiguous()
 
 
