@@ -23,6 +23,7 @@ from draftproof.bench.stepping import (
 from draftproof.bench.subject import Subject, load_subject, require_gpu
 from draftproof.device.graphs import Eager, recorder_for
 from draftproof.device.machine import StepMachine
+from draftproof.device.self_check import self_check
 from draftproof.device.shapes import StepShape
 from draftproof.hardware.traffic import Workload
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
@@ -65,6 +66,12 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
     tell(
         f"{request.shape}, {len(subject.spec.layers)} layers, {request.precision} ({subject.layout.title}): "
         f"loaded in {load_seconds:.1f} s, {torch.cuda.memory_allocated() / 1e9:.1f} GB in use"
+    )
+    checked = self_check(kernels, subject.model)
+    worst = max(checked, key=lambda call: call.error)
+    tell(
+        f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "
+        f"outputs' spread ({worst.op}, {worst.subject})"
     )
     with torch.inference_mode():
         bench = _Bench(request, subject, _machines(request, subject, kernels, device), bandwidth)
