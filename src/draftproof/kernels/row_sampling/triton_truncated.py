@@ -5,7 +5,8 @@
 2. `list_candidates`: what lies above the first threshold that is low enough for the row goes to a list, in
    the order of columns.
 3. `pick`: on the list, the k-th largest value and the value at which the probabilities reach p are found by
-   halving the range of float bits, which ends at the exact value; then the best of value + noise.
+   comparing all with all, or halving the range of float bits, which both end at the exact value; then the
+   best of value + noise.
 
 Scaled logits (largest subtracted, divided by the temperature) are 0 or negative, so that depth, the bits
 without the sign, is an integer that grows as they fall.
@@ -32,6 +33,7 @@ from draftproof.kernels.step_geometry import StepGeometry
 WARPS = 4
 PICK_WARPS = 8
 PICK_BLOCK = 2048
+PICK_SHORT = 128
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite number."""
@@ -71,8 +73,8 @@ def draw_truncated(
         geometry.slots, geometry.lengths, *limits, sampling.seeds,
         logits if token_ids is None else token_ids,
         scratch.numbers[0], *lists, scratch.values.stride(0), out, *sizes, by_slot,
-        MAPPED=token_ids is not None, BLOCK=PICK_BLOCK, BLOCKS=padded, COARSE=COARSE,
-        PDL=early, num_warps=PICK_WARPS, launch_pdl=early,
+        MAPPED=token_ids is not None, BLOCK=PICK_BLOCK, SHORT=PICK_SHORT, BLOCKS=padded,
+        COARSE=COARSE, PDL=early, num_warps=PICK_WARPS, launch_pdl=early,
     )  # fmt: skip
 
 
@@ -210,30 +212,8 @@ def reaches_mass(values, length, depth, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def pick(
-    slots, lengths, temperature, top_k, top_p, min_p, seeds, token_ids,
-    maxima, counts, masses, values, listed, list_stride, out, vocabulary, rows, blocks, by_slot,
-    MAPPED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COARSE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """The token of a truncated row, from its list."""
-    if PDL:
-        gdc_wait()
-    row = tl.program_id(0)
-    slot = tl.load(slots + row // rows)
-    heat = tl.load(temperature + slot)
-    if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
-        return
-    if not finite(load_row_maximum(maxima, row, blocks, BLOCKS)):
-        tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), -1)
-        return
-    chosen, whole = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
-    others = tl.arange(0, BLOCKS)
-    length = tl.sum(
-        tl.load(counts + (row * blocks + others) * COARSE + chosen, mask=others < blocks, other=0), 0
-    )
-    values += row.to(tl.int64) * list_stride
-    listed += row.to(tl.int64) * list_stride
-    k, p = tl.load(top_k + slot), tl.load(top_p + slot)
+def limit_of_long(values, length, k, p, whole, vocabulary, BLOCK: tl.constexpr):
+    """The deepest depth that a row keeps: the range of float bits is halved until one number is left."""
     limit = tl.full((), DEEPEST, tl.int32)
     if k < length:
         low, high = tl.full((), 0, tl.int32), limit
@@ -255,6 +235,60 @@ def pick(
             else:
                 low = middle + 1
         limit = low
+    return limit
+
+
+@triton.jit
+def limit_of_short(values, length, k, p, whole, vocabulary, SHORT: tl.constexpr):
+    """The same for a list that fits into one comparison of everything with everything."""
+    lanes = tl.arange(0, SHORT)
+    mask = lanes < length
+    scaled = tl.load(values + lanes, mask=mask, other=-INFINITY)
+    depth = depth_of(scaled)
+    no_deeper = depth[None, :] <= depth[:, None]
+    limit = tl.full((), DEEPEST, tl.int32)
+    if k < length:
+        count = tl.sum(no_deeper.to(tl.int32), 1)
+        limit = tl.min(tl.where(count >= k, depth, DEEPEST), 0)
+    if p < 1.0:
+        weights = tl.where(depth <= limit, tl.exp(scaled.to(tl.float64)), 0.0)
+        if k < vocabulary:
+            whole = tl.sum(weights, 0)
+        mass = tl.sum(tl.where(no_deeper, weights[None, :], 0.0), 1)
+        limit = tl.minimum(limit, tl.min(tl.where(mass >= p * whole, depth, DEEPEST), 0))
+    return limit
+
+
+@triton.jit
+def pick(
+    slots, lengths, temperature, top_k, top_p, min_p, seeds, token_ids,
+    maxima, counts, masses, values, listed, list_stride, out, vocabulary, rows, blocks, by_slot,
+    MAPPED: tl.constexpr, BLOCK: tl.constexpr, SHORT: tl.constexpr, BLOCKS: tl.constexpr,
+    COARSE: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The token of a truncated row, from its list."""
+    if PDL:
+        gdc_wait()
+    row = tl.program_id(0)
+    slot = tl.load(slots + row // rows)
+    heat = tl.load(temperature + slot)
+    if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
+        return
+    if not finite(load_row_maximum(maxima, row, blocks, BLOCKS)):
+        tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), -1)
+        return
+    chosen, whole = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
+    others = tl.arange(0, BLOCKS)
+    length = tl.sum(
+        tl.load(counts + (row * blocks + others) * COARSE + chosen, mask=others < blocks, other=0), 0
+    )
+    values += row.to(tl.int64) * list_stride
+    listed += row.to(tl.int64) * list_stride
+    k, p = tl.load(top_k + slot), tl.load(top_p + slot)
+    if length <= SHORT:
+        limit = limit_of_short(values, length, k, p, whole, vocabulary, SHORT)
+    else:
+        limit = limit_of_long(values, length, k, p, whole, vocabulary, BLOCK)
     floor = tl.full((), LOWEST, tl.float32)
     if tl.load(min_p + slot) > 0.0:
         floor = tl.log(tl.load(min_p + slot)).to(tl.float32)
