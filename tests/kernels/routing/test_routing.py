@@ -115,7 +115,9 @@ def test_many_rows_sort_their_pairs_by_expert_and_then_by_row() -> None:
         (spec_of(), 17),
         (spec_of(40, 5, shared=False, normalize=False), 33),
     ],
-    ids=lambda value: str(value) if isinstance(value, int) else f"{value.num_experts}-{value.experts_per_token}",
+    ids=lambda value: (
+        str(value) if isinstance(value, int) else f"{value.num_experts}-{value.experts_per_token}"
+    ),
 )
 def test_triton_routes_as_the_definition(spec: MoeSpec, rows: int) -> None:
     residual, norm, weight = inputs(spec, rows, hidden=80)

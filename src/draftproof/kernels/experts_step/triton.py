@@ -119,7 +119,12 @@ def prepare(
 
 
 def gate_up(
-    prepared: Tensor, factor: Tensor, experts: PackedExperts, routing: Routing | None, hidden: Tensor, tile: Tile
+    prepared: Tensor,
+    factor: Tensor,
+    experts: PackedExperts,
+    routing: Routing | None,
+    hidden: Tensor,
+    tile: Tile,
 ) -> None:
     """Activations of all pairs.
 
@@ -145,7 +150,9 @@ def gate_up(
     )  # fmt: skip
 
 
-def down(hidden: Tensor, experts: PackedExperts, routing: Routing | None, out: Tensor, rows: int, tile: Tile) -> None:
+def down(
+    hidden: Tensor, experts: PackedExperts, routing: Routing | None, out: Tensor, rows: int, tile: Tile
+) -> None:
     """Outputs of all pairs, not yet weighted.
 
     Args:

@@ -73,12 +73,24 @@ def weights_at(
     at = tile + row // 16
     if FORMAT == 0:
         k = k0 + tl.arange(0, BK)
-        place = (at * CHUNKS)[:, None] * 512 + (k // 32)[None, :] * 512 + (row % 16)[:, None] * 32 + (k % 32)[None, :]
+        place = (
+            (at * CHUNKS)[:, None] * 512
+            + (k // 32)[None, :] * 512
+            + (row % 16)[:, None] * 32
+            + (k % 32)[None, :]
+        )
         inside = (at < TILES)[:, None] & (k < CHUNKS * 32)[None, :]
-        weight = tl.load(blocks.to(tl.pointer_type(tl.bfloat16), bitcast=True) + place, mask=inside, other=0.0)
+        weight = tl.load(
+            blocks.to(tl.pointer_type(tl.bfloat16), bitcast=True) + place, mask=inside, other=0.0
+        )
     elif FORMAT == 1:
         k = k0 + tl.arange(0, BK)
-        place = (at * CHUNKS)[:, None] * 1024 + (k // 64)[None, :] * 1024 + (row % 16)[:, None] * 64 + (k % 64)[None, :]
+        place = (
+            (at * CHUNKS)[:, None] * 1024
+            + (k // 64)[None, :] * 1024
+            + (row % 16)[:, None] * 64
+            + (k % 64)[None, :]
+        )
         inside = (at < TILES)[:, None] & (k < CHUNKS * 64)[None, :]
         code = tl.load(blocks + place, mask=inside, other=0).to(tl.int16)
         weight = operand_of_bits(((code & 0x80) << 8) | ((code & 0x7F) << 4))
@@ -94,7 +106,12 @@ def nvfp4_at(
     """[BN, BK] weights times their block scales, in the order of `place_of`."""
     couple = tl.arange(0, BK // 16)
     chunk = chunk0 + couple // 8
-    place = (at * CHUNKS)[:, None] * 288 + chunk[None, :] * 288 + (row % 16)[:, None] * 16 + (couple % 8 * 2)[None, :]
+    place = (
+        (at * CHUNKS)[:, None] * 288
+        + chunk[None, :] * 288
+        + (row % 16)[:, None] * 16
+        + (couple % 8 * 2)[None, :]
+    )
     inside = (at < TILES)[:, None] & (chunk < CHUNKS)[None, :]
     words = blocks.to(tl.pointer_type(tl.uint32), bitcast=True) + place
     even = tl.load(words, mask=inside, other=0)

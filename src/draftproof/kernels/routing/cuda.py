@@ -38,9 +38,13 @@ def supports_route(
     if router.format is not WeightFormat.BF16:
         return f"the router is {router.format.value}, not bf16"
     if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % HIDDEN_MULTIPLE:
-        return f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
+        return (
+            f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
+        )
     if spec.num_experts > MOST_EXPERTS or spec.experts_per_token > MOST_CHOSEN:
-        return f"{spec.experts_per_token} of {spec.num_experts} experts, at most {MOST_CHOSEN} of {MOST_EXPERTS}"
+        return (
+            f"{spec.experts_per_token} of {spec.num_experts} experts, at most {MOST_CHOSEN} of {MOST_EXPERTS}"
+        )
     if torch.cuda.get_device_capability(residual.device) < (9, 0):
         return "it needs compute capability 9.0"
     return None if is_available() else "cuda-bindings is not installed"

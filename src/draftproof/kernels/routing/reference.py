@@ -80,7 +80,9 @@ def list_distinct(weights: Tensor, chosen: Tensor, shared: Tensor, routing: FewR
     distinct, place = chosen.unique(sorted=True, return_inverse=True)
     routing.distinct[0] = len(distinct)
     routing.distinct[1 : 1 + len(distinct)] = distinct
-    routing.row_weights[place, torch.arange(rows, device=place.device).unsqueeze(1).expand_as(place)] = weights
+    routing.row_weights[place, torch.arange(rows, device=place.device).unsqueeze(1).expand_as(place)] = (
+        weights
+    )
     routing.shared_weight[:rows] = shared
     assert rows <= FEW_ROWS
 

@@ -117,7 +117,9 @@ def _logits(
         square += tl.sum(value * value, axis=1)
         scaled = to_bfloat16(value * factor[None, :])
         place = (tile * CHUNKS + k // 32) * 512 + k % 32
-        weight = tl.load(blocks + place[:, None] + lane[None, :] * 32, mask=(k < CHUNKS * 32)[:, None], other=0.0)
+        weight = tl.load(
+            blocks + place[:, None] + lane[None, :] * 32, mask=(k < CHUNKS * 32)[:, None], other=0.0
+        )
         total += tl.dot(scaled.to(OPERAND), weight.to(OPERAND))
     total = total * tl.rsqrt(square / K + epsilon)[:, None]
     column = tile * 16 + lane

@@ -1,0 +1,309 @@
+// Experts of many rows: pairs of a row and an expert, sorted by expert, in blocks of at most 16.
+//
+// A kernel's work is a list of (block of pairs, tile of 16 weight rows), cut into equal ranges, one for each thread
+// block; within a range the activations of one block of pairs stay in shared memory while tiles of weights stream
+// past them. GROUP warps share a tile, each with its part of the inputs; each warp has a ring of its own.
+//
+// MODE 0 BF16, 1 FP8 with row scales, 2 NVFP4, 3 FP8 with block scales. INPUTS (whole chunks; the norm's width is
+// WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES, LIST 0 sorted pairs, 2 all rows
+// of one expert. GATED: gate and up with the norm before them; else down.
+#include "matrix.cuh"
+#include "memory.cuh"
+
+#define CHUNK (MODE == 0 ? 32 : MODE == 2 ? 128 : 64)
+#define BLOCK_BYTES (MODE == 2 ? NVFP4_BLOCK_BYTES : 1024)
+#define BLOCKS (INPUTS / CHUNK)            // of one tile
+#define PART (BLOCKS / GROUP)              // of one warp of the group
+#define STEPS (PART / STAGE_BLOCKS)        // copies of a warp's part of a tile
+#define STAGE_BYTES (STAGE_BLOCKS * BLOCK_BYTES)
+#define GROUPS (WARPS / GROUP)
+#define PAIRS 16
+#define COLUMNS 8
+#define ROOM 24                            // blocks of pairs in the range of a thread block
+#define UNDO (MODE == 2 ? 512.f : MODE == 0 ? 1.f : 72057594037927936.f)
+
+// Scale `index` of four NVFP4 scales as a pair of BF16, 2^117 times its value.
+__device__ __forceinline__ uint32_t scale_pair(uint32_t four, int index) {
+  return __byte_perm(four, 0, 0x4040 | index | (index << 8)) * 16u + 0x6F006F00u;
+}
+__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+}
+
+// One block of weights times up to 8 N columns. x: the right operands of the block's inputs, [pair of 16 inputs]
+// [two groups of 8 columns][lane] 16 bytes.
+template <int N>
+__device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8_t* x, int lane, float (*c)[4],
+                                               const Nvfp4Masks& masks) {
+  const int g = lane >> 2;
+#if MODE == 2
+  const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
+  const uint2 sa = *(const uint2*)(block + 1024 + g * 8), sb = *(const uint2*)(block + 1088 + g * 8);
+#pragma unroll
+  for (int couple = 0; couple < 2; couple++) {
+    uint32_t a[8], b[8];
+    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, masks);
+    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, masks);
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+      const int index = 2 * couple + (j >> 1);
+      const uint32_t a0 = scale_pair(sa.x, index), a1 = scale_pair(sa.y, index);
+      const uint32_t b0 = scale_pair(sb.x, index), b1 = scale_pair(sb.y, index);
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        const uint4 right = *(const uint4*)(x + ((2 * couple + j / 2) * 2 + n) * 512 + lane * 16);
+        multiply(c[n], multiply_pair(a[2 * j], a0), multiply_pair(b[2 * j], b0), multiply_pair(a[2 * j + 1], a0),
+                 multiply_pair(b[2 * j + 1], b0), right.x, right.y);
+        multiply(c[n], multiply_pair(a[2 * j + 2], a1), multiply_pair(b[2 * j + 2], b1),
+                 multiply_pair(a[2 * j + 3], a1), multiply_pair(b[2 * j + 3], b1), right.z, right.w);
+      }
+    }
+  }
+#else
+  const int t = lane & 3;
+  const uint4 av = *(const uint4*)(block + g * 64 + t * 16), bv = *(const uint4*)(block + 512 + g * 64 + t * 16);
+#if MODE == 0
+#pragma unroll
+  for (int n = 0; n < N; n++) {
+    const uint4 right = *(const uint4*)(x + n * 512 + lane * 16);
+    multiply(c[n], av.x, bv.x, av.y, bv.y, right.x, right.y);
+    multiply(c[n], av.z, bv.z, av.w, bv.w, right.z, right.w);
+  }
+#else
+  const uint32_t a[4] = {av.x, av.y, av.z, av.w}, b[4] = {bv.x, bv.y, bv.z, bv.w};
+#pragma unroll
+  for (int j = 0; j < 2; j++) {
+    uint32_t p[4], q[4];
+    decode_fp8(a[2 * j], p[0], p[1]); decode_fp8(a[2 * j + 1], p[2], p[3]);
+    decode_fp8(b[2 * j], q[0], q[1]); decode_fp8(b[2 * j + 1], q[2], q[3]);
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+      const uint4 right = *(const uint4*)(x + (j * 2 + n) * 512 + lane * 16);
+      multiply(c[n], p[0], q[0], p[1], q[1], right.x, right.y);
+      multiply(c[n], p[2], q[2], p[3], q[3], right.z, right.w);
+    }
+  }
+#endif
+#endif
+}
+
+// Where four consecutive inputs of a column stand among the right operands, in bytes.
+__device__ __forceinline__ int operand_place(int column, int input) {
+  const int chunk = input / CHUNK, within = input % CHUNK;
+  const int step = MODE == 2 ? within / 16 : within / 4 % (CHUNK / 16);
+  const int t = MODE == 2 ? within / 4 % 4 : within / (CHUNK / 4);
+  const int at = chunk * (CHUNK / 16) + step;
+  return ((at >> 1) * 2 + (column >> 3)) * 512 + ((column & 7) * 4 + t) * 16 + (at & 1) * 8;
+}
+
+// Rows of a block of pairs as right operands, a warp for each; `inverse` gets 1 / rms.
+__device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bfloat16* source, int stride,
+                                          const float* norm, float epsilon, const int* pair_rows, int first, int count) {
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  for (int column = warp; column < count; column += WARPS) {
+    const int pair = first + column, row = GATED && LIST == 0 ? (int)load_fresh_4(pair_rows + pair) : pair;
+#if GATED
+    float square = 0.f;
+#endif
+#pragma unroll 8
+    for (int k = lane * 4; k < INPUTS; k += 128) {
+      uint2 value = make_uint2(0u, 0u);
+      if (k < WIDTH) value = load_fresh_8(source + (size_t)row * stride + k);
+#if GATED
+      const float4 factor = k < WIDTH ? *(const float4*)(norm + k) : make_float4(0.f, 0.f, 0.f, 0.f);
+      const float v0 = low_half(value.x), v1 = high_half(value.x), v2 = low_half(value.y), v3 = high_half(value.y);
+      square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
+      value = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
+#endif
+      if (MODE == 1 || MODE == 3) { value.x = raise(value.x); value.y = raise(value.y); }
+      *(uint2*)(x + operand_place(column, k)) = value;
+    }
+#if GATED
+#pragma unroll
+    for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(~0u, square, step);
+    if (lane == 0) inverse[column] = rsqrtf(square / WIDTH + epsilon);
+#endif
+  }
+}
+
+struct Ring { uint32_t stages, barriers; int step; };
+
+// A warp's part of one tile.
+template <int N, typename Refill>
+__device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory, const uint8_t* x, int lane, float (*c)[4],
+                                              const float* block_scale, int scale_rows, const Nvfp4Masks& masks,
+                                              Refill refill) {
+#pragma unroll 1
+  for (int s = 0; s < STEPS; s++) {
+    const int stage = ring.step % STAGES;
+    barrier_wait(ring.barriers + stage * 8, (ring.step / STAGES) & 1);
+#pragma unroll
+    for (int i = 0; i < STAGE_BLOCKS; i++) {
+      const int block = s * STAGE_BLOCKS + i;
+      const uint8_t* weights = memory + stage * STAGE_BYTES + i * BLOCK_BYTES;
+#if MODE == 3
+      float d[N][4];
+#pragma unroll
+      for (int n = 0; n < N; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
+      multiply_block<N>(weights, x + (size_t)block * (CHUNK / 32) * 1024, lane, d, masks);
+      const float first = block_scale[block / 2], second = block_scale[scale_rows + block / 2];
+#pragma unroll
+      for (int n = 0; n < N; n++) {
+        c[n][0] = fmaf(d[n][0], first, c[n][0]); c[n][1] = fmaf(d[n][1], first, c[n][1]);
+        c[n][2] = fmaf(d[n][2], second, c[n][2]); c[n][3] = fmaf(d[n][3], second, c[n][3]);
+      }
+#else
+      multiply_block<N>(weights, x + (size_t)block * (CHUNK / 32) * 1024, lane, c, masks);
+#endif
+    }
+    __syncwarp();
+    refill(ring.step);
+    ring.step++;
+  }
+}
+
+// Sums of a tile to where they belong: sums[n][...] as the matrix unit leaves them.
+__device__ __forceinline__ void store_outputs(const float (*c)[4], int count, int lane, float* out, const float* scale) {
+  const int g = lane >> 2, t = lane & 3;
+  const float low = UNDO * (scale ? scale[g] : 1.f), high = UNDO * (scale ? scale[g + 8] : 1.f);
+#pragma unroll
+  for (int n = 0; n < 2; n++) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int column = n * 8 + 2 * t + i;
+      if (column < count) {
+        out[(size_t)column * (TILES * 16) + g] = c[n][i] * low;
+        out[(size_t)column * (TILES * 16) + g + 8] = c[n][2 + i] * high;
+      }
+    }
+  }
+}
+
+// Activations of a tile from the parts of the group's warps.
+__device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS + 1], int thread, int count,
+                                                  const float* inverse, const float* scale, bfloat16* out, int stride) {
+  for (int i = thread; i < 8 * count; i += GROUP * 32) {
+    const int feature = i & 7, column = i >> 3;
+    float gate = 0.f, up = 0.f;
+#pragma unroll
+    for (int w = 0; w < GROUP; w++) { gate += parts[w][feature][column]; up += parts[w][feature + 8][column]; }
+    const float factor = UNDO * inverse[column];
+    gate *= factor * (scale ? scale[feature] : 1.f);
+    up *= factor * (scale ? scale[feature + 8] : 1.f);
+    out[(size_t)column * stride + feature] = narrow(silu(gate) * up);
+  }
+}
+
+extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_product(
+    const bfloat16* source, const float* norm, const uint8_t* weights, const float* row_scale, const float* block_scale,
+    const int* blocks, const int* offsets, const int* pair_rows, void* out, int rows, int source_stride, int out_stride,
+    int scale_rows, int scale_columns, float epsilon) {
+  extern __shared__ __align__(128) uint8_t shared[];
+  __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES];
+  __shared__ float inverse[PAIRS];
+  __shared__ int entries[ROOM];
+#if GATED
+  __shared__ float parts[WARPS][16][PAIRS + 1];
+#endif
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, group = warp / GROUP, part = warp % GROUP;
+  uint8_t* x = shared;
+  const uint8_t* memory = shared + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_BYTES;
+  Ring ring{shared_address(memory), shared_address(&barriers[warp][0]), 0};
+  if (lane == 0) {
+    for (int i = 0; i < STAGES; i++) barrier_init(ring.barriers + i * 8);
+    barrier_init_done();
+  }
+#if GATED
+  wait_for_predecessors();
+#endif
+  const int count_of_blocks = LIST == 0 ? (int)load_fresh_4(blocks) : (rows + PAIRS - 1) / PAIRS;
+  const long long tiles = (long long)count_of_blocks * TILES;
+  const int begin = (int)(tiles * blockIdx.x / gridDim.x), end = (int)(tiles * (blockIdx.x + 1) / gridDim.x);
+  const int first_block = begin / TILES, segments = end > begin ? (end - 1) / TILES - first_block + 1 : 0;
+  if (threadIdx.x < segments) entries[threadIdx.x] = LIST == 0 ? (int)load_fresh_4(blocks + 1 + first_block + threadIdx.x) : first_block + threadIdx.x;
+  __syncthreads();
+  const int mine = (end - begin - group + GROUPS - 1) / GROUPS, steps = mine * STEPS;
+  auto refill = [&](int done) {  // the copy that takes the place of step `done`, STAGES further on
+    const int step = done + STAGES;
+    if (lane == 0 && step < steps) {
+      const int unit = begin + group + step / STEPS * GROUPS, tile = unit % TILES;
+      const int expert = LIST == 0 ? entries[unit / TILES - first_block] >> 16 : 0;
+      const size_t block = ((size_t)expert * TILES + tile) * BLOCKS + part * PART + step % STEPS * STAGE_BLOCKS;
+      fetch_bulk(ring.stages + step % STAGES * STAGE_BYTES, weights + block * BLOCK_BYTES, STAGE_BYTES,
+                 ring.barriers + step % STAGES * 8);
+    }
+  };
+  for (int i = -STAGES; i < 0; i++) refill(i);
+#if !GATED
+  wait_for_predecessors();
+#endif
+  release_dependents();
+  const Nvfp4Masks masks = nvfp4_masks();
+  int unit = begin + group;
+  for (int segment = 0; segment < segments; segment++) {
+    const int entry = entries[segment], expert = LIST == 0 ? entry >> 16 : 0;
+    const int base = LIST == 0 ? (int)load_fresh_4(offsets + expert) : 0, first = base + (entry & 0xffff) * PAIRS;
+    const int limit = LIST == 0 ? (int)load_fresh_4(offsets + expert + 1) : rows, count = min(limit - first, PAIRS);
+    __syncthreads();
+    load_rows(x, inverse, source, source_stride, norm, epsilon, pair_rows, first, count);
+    __syncthreads();
+    const int stop = min(end, (first_block + segment + 1) * TILES);
+    for (; unit < stop; unit += GROUPS) {
+      const int tile = unit % TILES;
+      float c[2][4] = {};
+      const float* scale = row_scale ? row_scale + ((size_t)expert * TILES + tile) * 16 : nullptr;
+      const float* blocked = nullptr;
+#if MODE == 3
+      const int scale_row = GATED ? tile * 8 / 128 : tile * 16 / 128;
+      blocked = block_scale + ((size_t)expert * scale_rows + scale_row) * scale_columns + part * PART / 2;
+#endif
+      const int second = GATED ? scale_rows / 2 * scale_columns : 0;
+      const uint8_t* operands = x + (size_t)part * PART * (CHUNK / 32) * 1024;
+      if (count <= COLUMNS) multiply_part<1>(ring, memory, operands, lane, c, blocked, second, masks, refill);
+      else multiply_part<2>(ring, memory, operands, lane, c, blocked, second, masks, refill);
+#if GATED
+      const int g = lane >> 2, t = lane & 3;
+#pragma unroll
+      for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
+      sync_threads_of(group + 1, GROUP * 32);
+      store_activations(&parts[group * GROUP], part * 32 + lane, count, inverse, scale,
+                        (bfloat16*)out + (size_t)first * out_stride + tile * 8, out_stride);
+      sync_threads_of(group + 1, GROUP * 32);
+#else
+      store_outputs(c, count, lane, (float*)out + (size_t)first * (TILES * 16) + tile * 16, scale);
+#endif
+    }
+  }
+}
+
+// residual += a row's outputs by weight, in the order of its choice, then the shared expert's. 4 columns a thread.
+extern "C" __global__ void experts_combine(bfloat16* residual, const float* outputs, const float* shared_outputs,
+                                           const float* pair_weights, const int* pair_places, const float* shared_weight,
+                                           int width, int stride, int top) {
+  const int row = blockIdx.x, column = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+  wait_for_predecessors();
+  release_dependents();
+  if (column >= width) return;
+  float total[4] = {0.f, 0.f, 0.f, 0.f};
+  for (int j = 0; j < top; j++) {
+    const int place = (int)load_fresh_4(pair_places + row * top + j);
+    const float weight = load_fresh_float(pair_weights + place);
+    const uint4 v = load_fresh_16(outputs + (size_t)place * width + column);
+    total[0] = fmaf(__uint_as_float(v.x), weight, total[0]); total[1] = fmaf(__uint_as_float(v.y), weight, total[1]);
+    total[2] = fmaf(__uint_as_float(v.z), weight, total[2]); total[3] = fmaf(__uint_as_float(v.w), weight, total[3]);
+  }
+  if (shared_outputs) {
+    const float weight = load_fresh_float(shared_weight + row);
+    const uint4 v = load_fresh_16(shared_outputs + (size_t)row * width + column);
+    total[0] = fmaf(__uint_as_float(v.x), weight, total[0]); total[1] = fmaf(__uint_as_float(v.y), weight, total[1]);
+    total[2] = fmaf(__uint_as_float(v.z), weight, total[2]); total[3] = fmaf(__uint_as_float(v.w), weight, total[3]);
+  }
+  bfloat16* at = residual + (size_t)row * stride + column;
+  const uint2 old = load_fresh_8(at);
+  *(uint2*)at = make_uint2(pack_pair(low_half(old.x) + total[0], high_half(old.x) + total[1]),
+                           pack_pair(low_half(old.y) + total[2], high_half(old.y) + total[3]));
+}
