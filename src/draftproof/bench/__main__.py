@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.bench.precisions import LAYOUTS
 from draftproof.bench.record import result_json, write_result
-from draftproof.bench.request import BenchRequest
+from draftproof.bench.request import BenchRequest, parse_numbers
 from draftproof.bench.run import run_bench
 from draftproof.bench.shapes import SHAPES
 from draftproof.errors import DraftproofError
@@ -23,8 +23,8 @@ def main(arguments: Sequence[str]) -> int:
             shape=options.shape,
             precision=options.precision,
             layers=options.layers,
-            batches=options.batch,
-            draft_tokens=options.draft_tokens,
+            batches=parse_numbers(options.batch, "--batch"),
+            draft_tokens=parse_numbers(options.draft_tokens, "--draft-tokens"),
             context=options.context,
             steps=options.steps,
             repeats=options.repeats,
@@ -53,8 +53,8 @@ def _parser() -> argparse.ArgumentParser:
         "--precision", choices=[layout.name for layout in LAYOUTS], default=defaults.precision
     )
     parser.add_argument("--layers", type=int, help="only the first so many layers")
-    parser.add_argument("--batch", type=numbers, default=defaults.batches, help="1,4,16,64")
-    parser.add_argument("--draft-tokens", type=numbers, default=defaults.draft_tokens, help="0,1,2,3")
+    parser.add_argument("--batch", default="1", help="1,4,16,64")
+    parser.add_argument("--draft-tokens", default="0,3", help="0,1,2,3")
     parser.add_argument("--context", type=int, default=defaults.context)
     parser.add_argument("--steps", type=int, default=defaults.steps)
     parser.add_argument("--repeats", type=int, default=defaults.repeats)
@@ -65,11 +65,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--output-json", type=Path)
     return parser
-
-
-def numbers(text: str) -> tuple[int, ...]:
-    """ "1,4,16" as numbers."""
-    return tuple(int(part) for part in text.split(","))
 
 
 def _tell(line: str) -> None:

@@ -77,6 +77,18 @@ class BenchRequest:
         return accept_length_of(chance_of(self.accept_length, self.most_drafts), draft_tokens)
 
 
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """ "1,4,16" as numbers.
+
+    Raises:
+        UsageError: it is no list of numbers.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(f"{option} {text[:40]!r} is no list of numbers", "Write it like 1,4,16.") from error
+
+
 def chance_of(accept_length: float, draft_tokens: int) -> float:
     """The chance p that a draft is accepted after accepted ones: 1 + p + ... + p^K is the accept length."""
     low, high = 0.0, 1.0

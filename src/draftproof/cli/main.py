@@ -93,6 +93,11 @@ COMMANDS = (
         "Continue a prompt, with or without speculation; the text is the same.",
     ),
     Command(
+        "bench",
+        "draftproof.cli.bench:bench",
+        "Time the GPU engine on weights of a real release's shape, beside the byte roofline.",
+    ),
+    Command(
         "doctor",
         "draftproof.cli.doctor:doctor",
         "Check this machine: versions, devices, kernels chosen and why.",

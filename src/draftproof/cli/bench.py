@@ -1,0 +1,91 @@
+"""`draftproof bench`: device steps on weights of a real shape, timed, beside the byte roofline."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draftproof.bench.precisions import LAYOUTS
+from draftproof.bench.request import BenchRequest, parse_numbers
+from draftproof.bench.shapes import SHAPES
+from draftproof.cli.console import write_text
+
+_DEFAULT = BenchRequest(SHAPES[0])
+
+
+def bench(
+    shape: Annotated[str, typer.Option(help=f"One of: {', '.join(SHAPES)}.")] = _DEFAULT.shape,
+    precision: Annotated[
+        str, typer.Option(help=f"One of: {', '.join(layout.name for layout in LAYOUTS)}.")
+    ] = _DEFAULT.precision,
+    layers: Annotated[int | None, typer.Option(help="The first so many layers alone.")] = None,
+    batch: Annotated[str, typer.Option(help="Sequences at once: 1,4,16,64.")] = "1",
+    draft_tokens: Annotated[
+        str, typer.Option("--draft-tokens", "--k", help="Drafts per verify pass (K); 0 is plain decoding.")
+    ] = "0,3",
+    context: Annotated[int, typer.Option(help="Tokens of each sequence before the measured steps.")] = (
+        _DEFAULT.context
+    ),
+    steps: Annotated[int, typer.Option(help="Steps of one sample.")] = _DEFAULT.steps,
+    repeats: Annotated[int, typer.Option(help="Samples of each measurement, taken in turns.")] = (
+        _DEFAULT.repeats
+    ),
+    simulate_accept_length: Annotated[
+        float | None,
+        typer.Option(
+            help="SIMULATE acceptance: tokens per verify pass at the largest K. Weights that were never "
+            "trained accept nothing; every line of the result says that this was simulated."
+        ),
+    ] = None,
+    draft_vocabulary: Annotated[
+        int | None,
+        typer.Option(help="Choose drafts among the first so many tokens: a smaller draft head."),
+    ] = None,
+    kernels: Annotated[bool, typer.Option("--kernels", help="Time of each kernel of a step.")] = False,
+    eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
+    seed: Annotated[int, typer.Option(help="Of the weights.")] = _DEFAULT.seed,
+    output_json: Annotated[Path | None, typer.Option(help="Write figures and raw samples here.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same JSON on standard output.")] = False,
+) -> int:
+    """Time device steps on a GPU, with weights of a real release's shape that are made on the device.
+
+    Exit code 2 for a request that cannot be, 4 without a GPU or with too little of its memory (refused before
+    anything is allocated), 1 when a kernel computes something wrong.
+    """
+    request = BenchRequest(
+        shape=shape,
+        precision=precision,
+        layers=layers,
+        batches=parse_numbers(batch, "--batch"),
+        draft_tokens=parse_numbers(draft_tokens, "--draft-tokens"),
+        context=context,
+        steps=steps,
+        repeats=repeats,
+        accept_length=simulate_accept_length,
+        draft_rows=draft_vocabulary,
+        kernels=kernels,
+        eager=eager,
+        seed=seed,
+    )
+    from draftproof.bench.record import result_json, write_result
+    from draftproof.bench.run import run_bench
+
+    result = run_bench(request, _tell_aside if as_json else _tell)
+    content = result_json(result, " ".join(["draftproof", *sys.argv[1:]]))
+    if output_json is not None:
+        write_result(output_json, content)
+    if as_json:
+        write_text(json.dumps(content, indent=1) + "\n")
+    return 0
+
+
+def _tell(line: str) -> None:
+    write_text(f"{line}\n")
+
+
+def _tell_aside(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
