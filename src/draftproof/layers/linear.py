@@ -16,7 +16,7 @@ from draftproof.kernels.dequantize.reference import (
 )
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.kernels.packed_weights.formats import PackedMatrix
-from draftproof.kernels.packed_weights.unpacking import unpack
+from draftproof.kernels.packed_weights.select import unpacker_for
 
 
 class Linear(Protocol):
@@ -148,8 +148,9 @@ class PackedLinear:
     def __init__(self, matrix: PackedMatrix) -> None:
         self.matrix = matrix
         self.out_features = matrix.rows
+        self._unpack = unpacker_for(matrix.blocks.device)
 
     def __call__(self, rows: Tensor) -> Tensor:
         bias = self.matrix.bias
         real = None if bias is None else bias[: self.out_features].to(rows.dtype)
-        return F.linear(rows, unpack(self.matrix, rows.dtype), real)
+        return F.linear(rows, self._unpack(self.matrix, rows.dtype), real)

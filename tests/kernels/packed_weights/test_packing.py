@@ -19,6 +19,7 @@ from draftproof.kernels.packed_weights.packing import (
     pair_gate_up,
     stack,
 )
+from draftproof.kernels.packed_weights.triton import unpack as unpack_in_triton
 from draftproof.kernels.packed_weights.unpacking import unpack
 from tools.quantization import (
     decode_fp8,
@@ -205,3 +206,19 @@ def test_int8_is_within_half_a_step() -> None:
     groups = torch.nn.functional.pad(weight, (0, 84)).view(20, 3, 128).abs().amax(-1)
     limit = (groups / 127 / 2).repeat_interleave(128, 1)[:, :300]
     assert bool((error <= limit * 1.0001 + 1e-12).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kept_as", FORMATS)
+def test_triton_unpacks_the_same(kept_as: WeightFormat, dtype: torch.dtype) -> None:
+    gate, _ = packed_and_meant(kept_as, 40, 144, 1)
+    up, _ = packed_and_meant(kept_as, 40, 144, 2)
+    for matrix in (gate, pair_gate_up(gate, up)):
+        torch.testing.assert_close(unpack_in_triton(matrix, dtype), unpack(matrix, dtype), rtol=1e-6, atol=0)
+
+
+def test_triton_unpacks_block_scales() -> None:
+    gate, up = (encode_fp8_block(random_weight(136, 256, seed)) for seed in (1, 2))
+    packed = [pack_fp8_blocks(part.weight, part.scale) for part in (gate, up)]
+    for matrix in (packed[0], pair_gate_up(*packed)):
+        assert torch.equal(unpack_in_triton(matrix, torch.float32), unpack(matrix, torch.float32))

@@ -20,8 +20,8 @@ from draftproof.kernels.packed_weights.formats import (
     PackedMatrix,
     WeightFormat,
 )
+from draftproof.kernels.packed_weights.triton import FORMAT_CODES, scale_kind
 
-FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2, WeightFormat.INT8: 3}
 PROGRAMS = 128
 """About as many as a large GPU has multiprocessors: with fewer, inputs are split."""
 MOST_PARTS = 8
@@ -107,7 +107,7 @@ def multiply_by(
         0 if residual is None else residual.stride(0), out.stride(0), -(-(matrix.rows // 2) // SCALE_COLUMNS),
         K=x.shape[1], TILES=tiles, CHUNKS=chunks, CHUNK=chunk, GROUPS=-(-matrix.columns // SCALE_COLUMNS),
         BN=plan.outputs, BR=plan.rows, BK=plan.inputs, SPLIT=plan.parts, FORMAT=FORMAT_CODES[matrix.format],
-        SCALE=_scale_kind(matrix), NORM=norm is not None, ROW_SCALE=matrix.row_scale is not None,
+        SCALE=scale_kind(matrix), NORM=norm is not None, ROW_SCALE=matrix.row_scale is not None,
         BIAS=matrix.bias is not None, RESIDUAL=residual is not None,
         PAIRS=epilogue is Epilogue.SILU_PAIRS, WIDE=out.dtype is torch.float32, PDL=early,
         num_warps=plan.warps, num_stages=plan.stages, launch_pdl=early,
@@ -135,14 +135,6 @@ def _prepared(
 def _arrivals(device: torch.device, room: int) -> Tensor:
     """Counters of parts that are done; every launch leaves zeros behind."""
     return torch.zeros(room, dtype=torch.int32, device=device)
-
-
-def _scale_kind(matrix: PackedMatrix) -> int:
-    if matrix.block_scale is None:
-        return 0
-    if matrix.format is WeightFormat.INT8:
-        return 3
-    return 2 if matrix.paired else 1
 
 
 def _or(tensor: Tensor | None, other: Tensor) -> Tensor:

@@ -11,13 +11,9 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from draftproof.kernels.experts_step.triton_kernels import nvfp4_at, place_of
-from draftproof.kernels.triton_operands import OPERAND, operand_of_bits, to_bfloat16
-
-NO_SCALE: tl.constexpr = tl.constexpr(0)
-BLOCK_SCALE: tl.constexpr = tl.constexpr(1)
-PAIRED_BLOCK_SCALE: tl.constexpr = tl.constexpr(2)
-ROW_GROUP_SCALE: tl.constexpr = tl.constexpr(3)
+from draftproof.kernels.experts_step.triton_kernels import place_of
+from draftproof.kernels.packed_weights.triton_kernels import scale_at, weights_at
+from draftproof.kernels.triton_operands import OPERAND, to_bfloat16
 
 
 @triton.jit
@@ -40,53 +36,6 @@ def prepare_rows(
         value = value * factor
     place = place_of(k, 2) if FORMAT == 2 else k
     tl.store(prepared + row * PADDED + place, to_bfloat16(value), mask=k < PADDED)
-
-
-@triton.jit
-def _weights(
-    blocks, tile, k0, TILES: tl.constexpr, CHUNKS: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    FORMAT: tl.constexpr,
-):  # fmt: skip
-    """[BN, BK] operands without row and block scales, of the tiles from `tile` and the inputs from `k0`.
-
-    FORMAT: 0 BF16, 1 FP8, 2 NVFP4 (in the order of `place_of`), 3 INT8.
-    """
-    row = tl.arange(0, BN)
-    at = tile + row // 16
-    if FORMAT == 2:
-        return nvfp4_at(blocks, at, row, k0 // 128, TILES, CHUNKS, BN, BK).to(OPERAND) * 512.0
-    CHUNK: tl.constexpr = 32 if FORMAT == 0 else 64
-    k = k0 + tl.arange(0, BK)
-    place = (at * CHUNKS)[:, None] * (16 * CHUNK) + (k // CHUNK)[None, :] * (16 * CHUNK)
-    place += (row % 16)[:, None] * CHUNK + (k % CHUNK)[None, :]
-    inside = (at < TILES)[:, None] & (k < CHUNKS * CHUNK)[None, :]
-    if FORMAT == 0:
-        source = blocks.to(tl.pointer_type(tl.bfloat16), bitcast=True)
-        return tl.load(source + place, mask=inside, other=0.0).to(OPERAND)
-    code = tl.load(blocks + place, mask=inside, other=0).to(tl.int16)
-    if FORMAT == 1:
-        # The exponent's bits under BF16's: 2^-120 times the value.
-        return operand_of_bits(((code & 0x80) << 8) | ((code & 0x7F) << 4)) * 1.329227995784916e36
-    magnitude = operand_of_bits((code & 0x7F) | 0x4300) - 128.0
-    return tl.where(code >= 0x80, -magnitude, magnitude).to(OPERAND)
-
-
-@triton.jit
-def _scale(
-    block_scale, tile, k0, scale_rows, TILES: tl.constexpr, GROUPS: tl.constexpr, BN: tl.constexpr,
-    KIND: tl.constexpr,
-):  # fmt: skip
-    """[BN] scales of the inputs from `k0` on (within one group of 128)."""
-    row = tl.arange(0, BN)
-    at = tile + row // 16
-    group = k0 // 128
-    if KIND == 1:
-        place = (at // 8) * GROUPS + group
-    elif KIND == 2:
-        place = (at // 16 + row // 8 % 2 * scale_rows) * GROUPS + group
-    else:
-        place = (at * GROUPS + group) * 16 + row % 16
-    return tl.load(block_scale + place, mask=at < TILES, other=0.0)
 
 
 @triton.jit
@@ -144,13 +93,13 @@ def multiply(
     total = tl.zeros([BN, BR], dtype=tl.float32)
     for step in range(part * each, min(steps, part * each + each)):
         k0 = step * BK
-        weight = _weights(blocks, tile, k0, TILES, CHUNKS, BN, BK, FORMAT)
+        weight = weights_at(blocks, tile, k0, TILES, CHUNKS, BN, BK, FORMAT)
         inside = (r < rows)[:, None] & (k0 + k < K)[None, :]
         value = tl.load(x + r[:, None] * x_stride + (k0 + k)[None, :], mask=inside, other=0.0).to(OPERAND)
         if SCALE == 0:
             total = tl.dot(weight, tl.trans(value), total)
         else:
-            scale = _scale(block_scale, tile, k0, scale_rows, TILES, GROUPS, BN, SCALE)
+            scale = scale_at(block_scale, tile, k0, scale_rows, TILES, GROUPS, BN, SCALE)
             total += tl.dot(weight, tl.trans(value)) * scale[:, None]
     if SPLIT == 1:
         _finish(
