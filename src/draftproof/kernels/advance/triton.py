@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import triton
-import triton.language as tl
 from torch import Tensor
-from triton.language.extra.cuda import gdc_wait
 
 from draftproof.kernels.advance.state import (
-    MOST_ROWS,
-    RECORD_WIDTH,
     EmittedRing,
-    EndFlag,
     PassOutcome,
-    RecordField,
     SimulatedAcceptance,
     SlotProgress,
     SlotRules,
 )
+from draftproof.kernels.advance.triton_kernels import advance_batch
 from draftproof.kernels.dependent_launch import has_dependent_launch
-
-STOP = tl.constexpr(EndFlag.STOP.value)
-LENGTH = tl.constexpr(EndFlag.LENGTH.value)
-FAULT = tl.constexpr(EndFlag.FAULT.value)
-HEADER = tl.constexpr(RecordField.TOKENS.value)
-WIDTH = tl.constexpr(RECORD_WIDTH)
-ROWS = tl.constexpr(MOST_ROWS)
-NEVER = tl.constexpr(2**30)
 
 
 def advance(
@@ -41,7 +28,7 @@ def advance(
     """See `reference.advance`."""
     batch = slots.shape[0]
     early = has_dependent_launch(sampled)
-    _advance[(1,)](
+    advance_batch[(1,)](
         sampled, slots, progress.running, progress.lengths, progress.pending, progress.parity,
         progress.inputs, progress.inputs.stride(0), progress.draft_counts, progress.remaining,
         progress.unstoppable, rules.draft_limit, rules.stop_tokens, rules.stop_tokens.shape[1],
@@ -53,99 +40,3 @@ def advance(
         BATCH=max(triton.next_power_of_2(batch), 2), SIMULATED=simulation is not None,
         PDL=early, num_warps=1 if batch <= 4 else 4, launch_pdl=early,
     )  # fmt: skip
-
-
-@triton.jit
-def leading_accepted(sampled, drafts, row, live):
-    """[batch]: how many leading live drafts equal the sampled tokens."""
-    refused = (sampled != drafts) | (row[None, :] >= live[:, None])
-    return tl.min(tl.where(refused, row[None, :], ROWS), 1)
-
-
-@triton.jit
-def first_stop(emitted, row, slot, mask, accepted, unstoppable, stop_tokens, stops):
-    """[batch]: index of the first emitted token that ends the output; NEVER for none."""
-    is_stop = (emitted < 0) & (emitted > 0)
-    for index in range(stops):
-        stop = tl.load(stop_tokens + slot * stops + index, mask=mask, other=-1)
-        is_stop = is_stop | ((emitted == stop[:, None]) & (stop >= 0)[:, None])
-    counts = is_stop & (row[None, :] >= unstoppable[:, None]) & (row[None, :] <= accepted[:, None])
-    return tl.min(tl.where(counts, row[None, :], NEVER), 1)
-
-
-@triton.jit
-def _advance(
-    sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
-    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
-    ring_step, records, entries, entry_stride, credit, thousandths, batch,
-    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    if PDL:
-        gdc_wait()
-    place, row = tl.arange(0, BATCH), tl.arange(0, ROWS)
-    mask = place < batch
-    slot = tl.load(slots + place, mask=mask, other=0)
-    step = tl.load(ring_step)
-    runs = mask & (tl.load(running + slot, mask=mask, other=0) != 0)
-    length = tl.load(lengths + slot, mask=mask, other=0)
-    side = tl.load(parity + slot, mask=mask, other=0)
-    left = tl.load(remaining + slot, mask=mask, other=0)
-    barred = tl.load(unstoppable + slot, mask=mask, other=0)
-    live = tl.load(draft_counts + slot, mask=mask, other=0)
-    live = tl.where(runs, tl.minimum(live, T - 1), 0)
-    tokens = tl.load(
-        sampled_rows + place[:, None] * T + row[None, :], mask=mask[:, None] & (row < T)[None, :], other=0
-    )
-    drafts = tl.load(
-        inputs + slot[:, None] * inputs_stride + 1 + row[None, :],
-        mask=mask[:, None] & (row < T - 1)[None, :], other=-1,
-    )  # fmt: skip
-    room = tl.minimum(tl.load(draft_limit + slot, mask=mask, other=0), K)
-    faulty = tl.max(((tokens < 0) & (row[None, :] <= live[:, None])).to(tl.int32), 1) > 0
-    if SIMULATED:
-        owed = tl.load(credit + slot, mask=mask, other=0) + thousandths
-        accepted = tl.minimum(owed // 1000, live)
-        stands_in = row[None, :] < accepted[:, None]
-        faulty = faulty | (tl.max((stands_in & (drafts < 0)).to(tl.int32), 1) > 0)
-        tokens = tl.where(stands_in & (faulty == 0)[:, None], drafts, tokens)
-    else:
-        accepted = leading_accepted(tokens, drafts, row, live)
-    moves = runs & (faulty == 0)
-    stop = first_stop(tokens, row, slot, mask, accepted, barred, stop_tokens, stops)
-    kept = tl.minimum(tl.minimum(accepted, stop) + 1, left)
-    end = tl.where((stop <= accepted) & (stop < left), STOP, tl.where(left <= accepted + 1, LENGTH, 0))
-    end = tl.where(moves, end, tl.where(runs, FAULT, 0))
-    accepted = tl.where(moves, accepted, 0)
-    kept = tl.where(moves, kept, 0)
-    newest = tl.sum(tl.where(row[None, :] == accepted[:, None], tokens, 0), 1)
-    left -= kept
-    moved = length + tl.where(moves, accepted + 1, 0)
-    # Lanes may hold copies of a sequence: all of them must have read before one writes.
-    tl.debug_barrier()
-    tl.store(running + slot, (end == 0).to(tl.int32), mask=runs)
-    tl.store(lengths + slot, moved, mask=moves)
-    tl.store(pending + slot, tl.where(T > 1, accepted + 1, 0), mask=moves)
-    tl.store(parity + slot, side ^ 1, mask=moves)
-    tl.store(inputs + slot * inputs_stride, newest, mask=moves)
-    tl.store(draft_counts + slot, tl.maximum(tl.minimum(room, left - 1), 0), mask=moves)
-    tl.store(remaining + slot, left, mask=moves)
-    tl.store(unstoppable + slot, barred - kept, mask=moves)
-    if SIMULATED:
-        tl.store(credit + slot, tl.minimum(owed - 1000 * accepted, 999), mask=moves)
-        tl.store(
-            sampled_rows + place[:, None] * T + row[None, :], tokens,
-            mask=moves[:, None] & (row[None, :] < accepted[:, None]),
-        )  # fmt: skip
-    tl.store(accepted_out + place, accepted, mask=mask)
-    tl.store(window_lengths + slot, length, mask=mask)
-    for draft in tl.static_range(K):
-        tl.store(draft_lengths + draft * draft_stride + slot, length + accepted + 1 + draft, mask=mask)
-    tl.store(ring_step, step + 1)
-    record = records + (step % entries) * entry_stride + place[:, None] * WIDTH
-    field = tl.arange(0, HEADER)[None, :]
-    header = tl.where(field == 0, step, tl.where(field == 1, slot[:, None], 0))
-    header = tl.where(field == 2, kept[:, None], tl.where(field == 3, end[:, None], header))
-    header = tl.where(field == 4, accepted[:, None], tl.where(field == 5, live[:, None], header))
-    header = tl.where(field == 6, moved[:, None], header)
-    tl.store(record + field, header, mask=mask[:, None] & (field >= 0))
-    tl.store(record + HEADER + row[None, :], tokens, mask=mask[:, None] & (row < T)[None, :])

@@ -16,24 +16,16 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from torch import Tensor
 from triton.language.extra.cuda import gdc_wait
 
-from draftproof.kernels.dependent_launch import has_dependent_launch
-from draftproof.kernels.row_sampling.slot_sampling import BLOCK, COARSE, SamplingScratch, SlotSampling
-from draftproof.kernels.row_sampling.triton_parts import (
+from draftproof.kernels.row_sampling.triton_kernels import (
     INFINITY,
     NO_PLACE,
     finite,
+    is_truncated,
     load_row_maximum,
     noise_of_tokens,
 )
-from draftproof.kernels.step_geometry import StepGeometry
-
-WARPS = 4
-PICK_WARPS = 8
-PICK_BLOCK = 2048
-PICK_SHORT = 128
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 """The lowest finite number."""
@@ -41,48 +33,6 @@ DEEPEST = tl.constexpr(0x7F7FFFFF)
 """Its depth."""
 MASS_MARGIN = tl.constexpr(1.0 + 1e-9)
 """The coarse sums add in another order than `pick`; its list must not end a rounding too early."""
-
-
-def draw_truncated(
-    logits: Tensor,
-    geometry: StepGeometry,
-    sampling: SlotSampling,
-    scratch: SamplingScratch,
-    token_ids: Tensor | None,
-    out: Tensor,
-    by_slot: int,
-) -> None:
-    """Draw the rows that are truncated, whose largest logits lie in `scratch.numbers[0]`; others are left."""
-    rows, vocabulary = logits.shape
-    blocks = triton.cdiv(vocabulary, BLOCK)
-    early = has_dependent_launch(logits)
-    limits = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-    lists = (scratch.counts, scratch.masses, scratch.values, scratch.columns)
-    sizes = (vocabulary, geometry.rows, blocks)
-    padded = triton.next_power_of_2(blocks)
-    count_coarse[(blocks, rows)](
-        logits, logits.stride(0), geometry.slots, *limits, scratch.numbers[0], *lists[:2], *sizes,
-        BLOCK=BLOCK, BLOCKS=padded, COARSE=COARSE, PDL=early, num_warps=WARPS, launch_pdl=early,
-    )  # fmt: skip
-    list_candidates[(blocks, rows)](
-        logits, logits.stride(0), geometry.slots, *limits, scratch.numbers[0], *lists,
-        scratch.values.stride(0), *sizes,
-        BLOCK=BLOCK, BLOCKS=padded, COARSE=COARSE, PDL=early, num_warps=WARPS, launch_pdl=early,
-    )  # fmt: skip
-    pick[(rows,)](
-        geometry.slots, geometry.lengths, *limits, sampling.seeds,
-        logits if token_ids is None else token_ids,
-        scratch.numbers[0], *lists, scratch.values.stride(0), out, *sizes, by_slot,
-        MAPPED=token_ids is not None, BLOCK=PICK_BLOCK, SHORT=PICK_SHORT, BLOCKS=padded,
-        COARSE=COARSE, PDL=early, num_warps=PICK_WARPS, launch_pdl=early,
-    )  # fmt: skip
-
-
-@triton.jit
-def is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
-    """Whether a slot's rows draw from less than the whole vocabulary."""
-    cut = (tl.load(top_k + slot) < vocabulary) | (tl.load(top_p + slot) < 1.0) | (tl.load(min_p + slot) > 0.0)
-    return cut & (heat > 0)
 
 
 @triton.jit
