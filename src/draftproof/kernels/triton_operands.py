@@ -1,5 +1,5 @@
-"""bfloat16 in Triton kernels that must also run under Triton's interpreter, which multiplies bfloat16 matrices as
-integers and cuts numbers off instead of rounding them."""
+"""bfloat16 in Triton kernels that must also run under Triton's interpreter, which multiplies bfloat16
+matrices as integers and cuts numbers off instead of rounding them."""
 
 from __future__ import annotations
 

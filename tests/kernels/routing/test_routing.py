@@ -1,4 +1,4 @@
-"""Routing of a step's rows: the definition against its own words, and Triton's kernels against the definition."""
+"""Routing of a step's rows: the definition against its words, Triton's kernels against the definition."""
 
 from __future__ import annotations
 

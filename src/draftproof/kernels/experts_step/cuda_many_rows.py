@@ -202,7 +202,7 @@ def combine(residual: Tensor, outputs: Tensor, shared: Tensor | None, routing: M
 
 
 COMBINE_ONLY = {
-    "MODE": 0, "GATED": 0, "INPUTS": 512, "WIDTH": 512, "TILES": 16, "WARPS": 8, "GROUP": 1, "STAGE_BLOCKS": 2,
-    "STAGES": 2, "RESIDENT": 1, "LIST": 0,
+    "MODE": 0, "GATED": 0, "INPUTS": 512, "WIDTH": 512, "TILES": 16, "WARPS": 8, "GROUP": 1,
+    "STAGE_BLOCKS": 2, "STAGES": 2, "RESIDENT": 1, "LIST": 0,
 }  # fmt: skip
 """The sum does not depend on them; they are those of some product in the same file."""

@@ -143,8 +143,8 @@ def gate_up(
     grid = triton.cdiv(width, tile.rows // 2), blocks
     scales = _block_scale(experts.gate_up_block_scale)
     kernels.gate_up[grid](
-        prepared, factor, experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale, listed, offsets,
-        pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles, chunks,
+        prepared, factor, experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale, listed,
+        offsets, pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles, chunks,
         CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows, tile.inputs, FORMATS[experts.format],
         width, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
@@ -168,8 +168,8 @@ def down(
     scales = _block_scale(experts.down_block_scale)
     kernels.down[(triton.cdiv(experts.hidden, tile.rows), blocks)](
         hidden, experts.down, experts.down_scale, experts.down_block_scale, listed, offsets, out, rows,
-        hidden.shape[1], experts.hidden, tiles, chunks, CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows,
-        tile.inputs, FORMATS[experts.format], num_warps=tile.warps, num_stages=tile.stages,
+        hidden.shape[1], experts.hidden, tiles, chunks, CHUNK_COLUMNS[experts.format], *scales, kind,
+        tile.rows, tile.inputs, FORMATS[experts.format], num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
 
@@ -182,8 +182,8 @@ def combine(residual: Tensor, routed: Tensor, shared: Tensor | None, routing: Ro
         listed, weights, places = None, routing.pair_weights, routing.pair_places
         top, kind = routing.pair_places.shape[1], MANY
     kernels.combine[(rows, triton.cdiv(width, 512))](
-        residual, routed, shared, listed, weights, places, routing.shared_weight, residual.stride(0), width, top,
-        kind, 512, num_warps=4,
+        residual, routed, shared, listed, weights, places, routing.shared_weight, residual.stride(0), width,
+        top, kind, 512, num_warps=4,
     )  # fmt: skip
 
 

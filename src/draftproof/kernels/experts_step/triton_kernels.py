@@ -1,13 +1,15 @@
-"""Kernels of the experts in Triton: rows prepared, gate and up with their activation, down, and the sum of a row.
+"""Kernels of the experts in Triton: rows prepared, gate and up with their activation, down, a row's sum.
 
-Weights are the left operand of `tl.dot`, at least 64 rows of them, and up to 16 pairs of a row and an expert the
-right one, so that a small group of rows costs little arithmetic. `LIST` says where the pairs of a program come
-from: 0 `ManyRowsRouting` (blocks of sorted pairs), 1 `FewRowsRouting` (every distinct expert on all rows, pair
-expert * 8 + row), 2 all rows of one expert (the shared one).
+Weights are the left operand of `tl.dot`, at least 64 rows of them, and up to 16 pairs of a row and an expert
+the right one, so that a small group of rows costs little arithmetic. `LIST` says where the pairs of a program
+come from: 0 `ManyRowsRouting` (blocks of sorted pairs), 1 `FewRowsRouting` (each distinct expert on all rows,
+pair expert * 8 + row), 2 all rows of one expert (the shared one).
 
-FP8 and NVFP4 weights become bfloat16 by shifting their bits under its exponent, which makes them 2^-120 and 2^-126
-times too small; NVFP4's block scales make up for it, and activations before FP8 weights are raised by 2^64. NVFP4
-weights come out of their words in an order of their own, so the activations are written in that order beforehand.
+FP8 and NVFP4 weights become bfloat16 by shifting their bits under its exponent, which makes them 2^-120 and
+2^-126 times too small; NVFP4's block scales make up for it, and activations before FP8 weights are raised by
+2^64. NVFP4 weights come out of their words in an order of their own, so the activations are written in that
+order beforehand. (GPUs from compute capability 10.0 on multiply FP4 themselves, `tl.dot_scaled`: untested;
+it would round activations to FP8 or FP4.)
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ ALL: tl.constexpr = tl.constexpr(2)
 PAIRS: tl.constexpr = tl.constexpr(16)
 ROOM: tl.constexpr = tl.constexpr(8)
 VALUES: tl.constexpr = tl.constexpr(0x81C081C0)
-"""Sign and magnitude of two e2m1 numbers where a pair of bfloat16 has its sign and lowest bits of the exponent and
-highest of the mantissa; see `packed_weights/nvfp4_blocks.py`."""
+"""Sign and magnitude of two e2m1 numbers, where a pair of bfloat16 has its sign, the lowest bits of its
+exponent and the highest of its mantissa; see `packed_weights/nvfp4_blocks.py`."""
 LEFT: tl.constexpr = tl.constexpr(0x06030603)
 NOT_LEFT: tl.constexpr = tl.constexpr(0xF9FCF9FC)
 
 
 @triton.jit
 def place_of(k, FORMAT: tl.constexpr):
-    """Where input k stands in a row of activations: by couple of words, first or second of a pair, word, group
-    parity, pair."""
+    """Where input k stands in a row of activations: by couple of words, first or second of a pair, word,
+    group parity, pair."""
     if FORMAT == 2:
         group, within = k % 128 // 16, k % 16
         couple = within // 4 * 2 + group // 4
@@ -152,7 +154,7 @@ def product(
     SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     FORMAT: tl.constexpr,
 ):  # fmt: skip
-    """[BN, PAIRS] float32: rows of one expert's matrix times rows `pair` of x, row and block scales included."""
+    """[BN, PAIRS] float32: rows of one expert's matrix times rows `pair` of x, with all scales."""
     row = tile * 16 + tl.arange(0, BN)
     k = tl.arange(0, BK)
     blocks += expert.to(tl.int64) * (TILES * CHUNKS * (1152 if FORMAT == 2 else 1024))
@@ -217,9 +219,9 @@ def gate_up(
     CHUNKS: tl.constexpr, CHUNK: tl.constexpr, SCALE_ROWS: tl.constexpr, SCALE_COLUMNS: tl.constexpr,
     LIST: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, FORMAT: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """silu(gate) * up of one block of pairs, BN / 2 of its activations; zeros from there to WIDTH, which down reads."""
+    """silu(gate) * up of one block of pairs, BN / 2 of its activations; zeros up to WIDTH."""
     block = tl.program_id(1)
-    if LIST != 2:
+    if LIST != 2:  # noqa: SIM102 - decided at compile time: there is no list to load from
         if block >= tl.load(listed):
             return
     expert, first, count = pairs_of(block, listed, offsets, rows, LIST)
@@ -236,8 +238,8 @@ def gate_up(
     feature = tl.minimum(row // 16 * 8 + row % 8, INTERMEDIATE - 1)
     scale_row = feature // 128 + row % 16 // 8 * (SCALE_ROWS // 2)
     total = product(
-        prepared, blocks, row_scale, block_scale, tile, source, live, expert, scale_row, X_STRIDE, TILES, CHUNKS,
-        CHUNK, SCALE_ROWS, SCALE_COLUMNS, BN, BK, FORMAT,
+        prepared, blocks, row_scale, block_scale, tile, source, live, expert, scale_row, X_STRIDE, TILES,
+        CHUNKS, CHUNK, SCALE_ROWS, SCALE_COLUMNS, BN, BK, FORMAT,
     )  # fmt: skip
     total = total * tl.load(factor + source, mask=live, other=0.0)[None, :]
     split = tl.permute(tl.reshape(total, [BN // 16, 2, 8, PAIRS]), [0, 2, 3, 1])
@@ -260,7 +262,7 @@ def down(
 ):  # fmt: skip
     """BN outputs of one block of pairs, not yet weighted."""
     block = tl.program_id(1)
-    if LIST != 2:
+    if LIST != 2:  # noqa: SIM102 - decided at compile time: there is no list to load from
         if block >= tl.load(listed):
             return
     expert, first, count = pairs_of(block, listed, offsets, rows, LIST)
@@ -282,7 +284,7 @@ def combine(
     residual, routed, shared, listed, pair_weights, pair_places, shared_weight, stride,
     OUT: tl.constexpr, TOP: tl.constexpr, LIST: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """residual += routed experts by weight (in the order of the list or of the choice), then the shared one."""
+    """residual += routed experts by weight (in the order of list or choice), then the shared one."""
     row = tl.program_id(0)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < OUT

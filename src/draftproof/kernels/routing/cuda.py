@@ -42,9 +42,7 @@ def supports_route(
             f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
         )
     if spec.num_experts > MOST_EXPERTS or spec.experts_per_token > MOST_CHOSEN:
-        return (
-            f"{spec.experts_per_token} of {spec.num_experts} experts, at most {MOST_CHOSEN} of {MOST_EXPERTS}"
-        )
+        return f"{spec.num_experts} experts, at most {MOST_EXPERTS}"
     if torch.cuda.get_device_capability(residual.device) < (9, 0):
         return "it needs compute capability 9.0"
     return None if is_available() else "cuda-bindings is not installed"
@@ -58,13 +56,14 @@ def route(
     scratch: RoutingScratch,
     routing: Routing,
 ) -> None:
-    """Choose each row's experts; arguments as in the reference, of `scratch` only logits and arrivals are used."""
+    """Choose each row's experts; arguments as in the reference. Of `scratch`, logits and arrivals."""
     assert isinstance(routing, FewRowsRouting)
     rows, hidden = residual.shape
     kernel = _kernel(rows, hidden, spec, residual.device)
     arguments = (
         residual, norm.weight, router.blocks, scratch.logits, scratch.arrivals, routing.distinct,
-        routing.row_weights, routing.shared_weight, residual.stride(0), scratch.logits.stride(0), norm.epsilon,
+        routing.row_weights, routing.shared_weight, residual.stride(0), scratch.logits.stride(0),
+        norm.epsilon,
     )  # fmt: skip
     kernel.launch((-(-router.rows // ROUTER_ROWS),), hidden // INPUTS, arguments)
 
