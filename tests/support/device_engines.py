@@ -33,9 +33,7 @@ from draftproof.runtime.state_store import StateSizes
 from tests.support.engines import CPU, Settings, load
 
 
-def load_packed(
-    folder: Path, *, dtype: torch.dtype = torch.float32, with_head: bool = True
-) -> LoadedModel:
+def load_packed(folder: Path, *, dtype: torch.dtype = torch.float32, with_head: bool = True) -> LoadedModel:
     """Load a checkpoint with the blocks that device steps read."""
     return load(
         folder,
@@ -121,9 +119,7 @@ def make_device_engine(
         settings.prompt_chunk,
         2 * rows,
     )
-    engine = DeviceEngine(
-        model.target, head, machine, scheduler, settings.draft_tokens, settings.max_length
-    )
+    engine = DeviceEngine(model.target, head, machine, scheduler, settings.draft_tokens, settings.max_length)
     if drafts is not None:
         drafts.engine = engine
     return engine
