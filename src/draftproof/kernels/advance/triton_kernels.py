@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.advance.state import MOST_ROWS, RECORD_WIDTH, EndFlag, RecordField
 
@@ -43,6 +43,7 @@ def advance_batch(
     T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     place, row = tl.arange(0, BATCH), tl.arange(0, ROWS)
     mask = place < batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.triton_operands import to_bfloat16
 
@@ -14,6 +14,7 @@ def copy_embeddings(
     inputs, stride, slots, embedding, out, rows, hidden, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0)
     token = tl.load(inputs + tl.load(slots + row // rows) * stride + row % rows)
@@ -28,6 +29,7 @@ def copy_embeddings(
 @triton.jit
 def copy_last_rows(rows, accepted, out, window, width, BLOCK: tl.constexpr, PDL: tl.constexpr):
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     place = tl.program_id(0)
     row = place * window + tl.load(accepted + place)
@@ -51,6 +53,8 @@ def enter_rows(
     embedding_epsilon, output_epsilon, hidden_epsilon, out, hidden,
     BY_SLOT: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    if PDL:
+        gdc_launch_dependents()
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     mask = columns < hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 TOKEN_STREAM = tl.constexpr(1)
 """As in `noise.reference`."""
@@ -81,6 +81,7 @@ def is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
 def block_maxima(logits, stride, maxima, vocabulary, blocks, BLOCK: tl.constexpr, PDL: tl.constexpr):
     """[rows, blocks]: the largest logit of a block; +inf where it holds NaN."""
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     block, row = tl.program_id(0), tl.program_id(1)
     columns = block * BLOCK + tl.arange(0, BLOCK)
@@ -97,6 +98,7 @@ def best_of_blocks(
 ):  # fmt: skip
     """The token of each row that is not truncated."""
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     block, row = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row // rows)

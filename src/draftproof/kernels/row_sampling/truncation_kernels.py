@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
-from triton.language.extra.cuda import gdc_wait
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.row_sampling.triton_kernels import (
     INFINITY,
@@ -51,6 +51,7 @@ def count_coarse(
 ):  # fmt: skip
     """Candidates and their probabilities at each coarse threshold, of one block."""
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     block, row = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row // rows)
@@ -108,6 +109,7 @@ def list_candidates(
 ):  # fmt: skip
     """Put a block's candidates behind those of the blocks before it."""
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     block, row = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row // rows)
@@ -218,6 +220,7 @@ def pick(
 ):  # fmt: skip
     """The token of a truncated row, from its list."""
     if PDL:
+        gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0)
     slot = tl.load(slots + row // rows)
