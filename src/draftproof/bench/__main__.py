@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
             accept_length=options.simulate_accept_length,
             draft_rows=options.draft_vocabulary,
             kernels=options.kernels,
+            microbenchmarks=options.microbenchmarks,
             eager=options.eager,
             seed=options.seed,
         )
@@ -61,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--simulate-accept-length", type=float, help="tokens a verify pass at the largest K")
     parser.add_argument("--draft-vocabulary", type=int, help="drafts from the first so many tokens")
     parser.add_argument("--kernels", action="store_true", help="time of each kernel of a step")
+    parser.add_argument("--microbenchmarks", action="store_true", help="each kernel alone, with its bytes")
     parser.add_argument("--eager", action="store_true", help="without graphs")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--output-json", type=Path)

@@ -61,6 +61,10 @@ def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
             {"cell": title, "kernel_microseconds": table.kernel_microseconds, **asdict(table)}
             for title, table in result.kernel_tables
         ],
+        "microbenchmarks": [
+            {**asdict(each), "bandwidth_share": each.share(result.bandwidth)}
+            for each in result.microbenchmarks
+        ],
     }
 
 

@@ -25,7 +25,8 @@ class BenchRequest:
         repeats: samples of each measurement, taken in turns.
         accept_length: simulated tokens per verify pass at the largest K; None lets the weights decide.
         draft_rows: drafts are chosen among so many rows of the output head; None for all of them.
-        kernels: a table of the time of each kernel.
+        kernels: a table of the time of each kernel of a step.
+        microbenchmarks: each kernel alone, with its bytes.
         eager: without graphs.
         seed: of the weights.
     """
@@ -41,6 +42,7 @@ class BenchRequest:
     accept_length: float | None = None
     draft_rows: int | None = None
     kernels: bool = False
+    microbenchmarks: bool = False
     eager: bool = False
     seed: int = 0
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from draftproof.bench.figures import CellFigures
 from draftproof.bench.kernel_table import KernelTable
 from draftproof.bench.memory_plan import MemoryPlan
+from draftproof.bench.microbench import MicroFigure
 from draftproof.bench.request import BenchRequest
 from draftproof.kernels.select import SelectionReport
 
@@ -26,6 +27,7 @@ class BenchResult:
         selection: of the kernels.
         cells: figures, in the order of the request.
         kernel_tables: by title of the cell.
+        microbenchmarks: of all rows that were asked for.
     """
 
     request: BenchRequest
@@ -38,3 +40,4 @@ class BenchResult:
     selection: SelectionReport
     cells: tuple[CellFigures, ...]
     kernel_tables: tuple[tuple[str, KernelTable], ...]
+    microbenchmarks: tuple[MicroFigure, ...]

@@ -11,6 +11,7 @@ import torch
 from draftproof.bench.bandwidth import measured_read_bandwidth
 from draftproof.bench.figures import Cell, CellFigures, cell_figures
 from draftproof.bench.kernel_table import KernelTable, kernel_table
+from draftproof.bench.microbench import MicroFigure, microbenchmarks
 from draftproof.bench.request import BenchRequest
 from draftproof.bench.result import BenchResult
 from draftproof.bench.stepping import (
@@ -24,7 +25,7 @@ from draftproof.bench.subject import Subject, load_subject, require_gpu
 from draftproof.device.graphs import Eager, recorder_for
 from draftproof.device.machine import StepMachine
 from draftproof.device.self_check import self_check
-from draftproof.device.shapes import StepShape
+from draftproof.device.shapes import StepShape, bucket_of
 from draftproof.hardware.traffic import Workload
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.kernels.select import StepKernels, kernels_for
@@ -77,6 +78,7 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
         bench = _Bench(request, subject, _machines(request, subject, kernels, device), bandwidth)
         cells = _measure(bench, tell)
         tables = _tables(bench, tell) if request.kernels else ()
+        micro = _microbenchmarks(bench, kernels, tell) if request.microbenchmarks else ()
     return BenchResult(
         request=request,
         layout_title=subject.layout.title,
@@ -88,6 +90,7 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
         selection=kernels.report,
         cells=cells,
         kernel_tables=tables,
+        microbenchmarks=micro,
     )
 
 
@@ -167,3 +170,24 @@ def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
             tell(f"  {row.microseconds:9.1f} us {row.launches:6.1f}x  {row.name[:90]}")
         tables.append((cell.title, table))
     return tuple(tables)
+
+
+def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[MicroFigure, ...]:
+    """For every number of rows that the cells have, once."""
+    figures = []
+    seen = set()
+    recorder = Eager() if bench.request.eager else recorder_for(bench.subject.model.embedding.device)
+    for cell in _cells(bench.request):
+        shape = StepShape(bucket_of(cell.batch), cell.draft_tokens)
+        if shape in seen:
+            continue
+        seen.add(shape)
+        rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
+        tell(f"kernels alone, {shape.all_rows} rows (batch {shape.batch}, K={shape.draft_tokens}):")
+        for each in microbenchmarks(bench.subject, kernels, recorder, shape):
+            tell(
+                f"  {each.microseconds:8.2f} us  {each.nbytes / 1e6:8.2f} MB  "
+                f"{each.share(bench.bandwidth):6.1%} of bandwidth  {each.op}: {each.subject}"
+            )
+            figures.append(each)
+    return tuple(figures)

@@ -46,6 +46,9 @@ def bench(
         typer.Option(help="Choose drafts among the first so many tokens: a smaller draft head."),
     ] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time of each kernel of a step.")] = False,
+    microbenchmarks: Annotated[
+        bool, typer.Option("--microbenchmarks", help="Each kernel alone, with its bytes.")
+    ] = False,
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
     seed: Annotated[int, typer.Option(help="Of the weights.")] = _DEFAULT.seed,
     output_json: Annotated[Path | None, typer.Option(help="Write figures and raw samples here.")] = None,
@@ -68,6 +71,7 @@ def bench(
         accept_length=simulate_accept_length,
         draft_rows=draft_vocabulary,
         kernels=kernels,
+        microbenchmarks=microbenchmarks,
         eager=eager,
         seed=seed,
     )
