@@ -6,7 +6,7 @@
 //
 // MODE 0 BF16, 1 FP8 with row scales, 2 NVFP4, 3 FP8 with block scales. INPUTS (whole chunks; the norm's width is
 // WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES, LIST 0 sorted pairs, 2 all rows
-// of one expert. GATED: gate and up with the norm before them; else down.
+// of one expert. GATED: gate and up, with the norm before them unless `norm` is null; else down.
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
       uint2 value = make_uint2(0u, 0u);
       if (k < WIDTH) value = load_fresh_8(source + (size_t)row * stride + k);
 #if GATED
-      const float4 factor = k < WIDTH ? *(const float4*)(norm + k) : make_float4(0.f, 0.f, 0.f, 0.f);
+      const float4 factor = norm && k < WIDTH ? *(const float4*)(norm + k) : make_float4(1.f, 1.f, 1.f, 1.f);
       const float v0 = low_half(value.x), v1 = high_half(value.x), v2 = low_half(value.y), v3 = high_half(value.y);
       square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
       value = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
@@ -123,7 +123,7 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
 #if GATED
 #pragma unroll
     for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(~0u, square, step);
-    if (lane == 0) inverse[column] = rsqrtf(square / WIDTH + epsilon);
+    if (lane == 0) inverse[column] = norm ? rsqrtf(square / WIDTH + epsilon) : 1.f;
 #endif
   }
 }

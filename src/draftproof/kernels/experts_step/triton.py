@@ -144,8 +144,8 @@ def gate_up(
     scales = _block_scale(experts.gate_up_block_scale)
     kernels.gate_up[grid](
         prepared, factor, experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale, listed,
-        offsets, pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles, chunks,
-        CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows, tile.inputs, FORMATS[experts.format],
+        offsets, pair_rows, hidden, rows, prepared.shape[1], hidden.shape[1], experts.intermediate, tiles,
+        chunks, CHUNK_COLUMNS[experts.format], *scales, kind, tile.rows, tile.inputs, FORMATS[experts.format],
         width, num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip
 
