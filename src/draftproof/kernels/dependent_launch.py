@@ -1,8 +1,8 @@
 """Programmatic dependent launch of Triton kernels: a kernel may start while the one before it drains.
 
 A kernel calls `gdc_launch_dependents` first, which lets the next one start, and must call `gdc_wait` before
-it touches anything that another kernel wrote or reads. It does so under a constexpr, because older GPUs and the
-interpreter know no such instructions.
+it touches anything that another kernel wrote or reads. It does so under a constexpr, because older GPUs and
+the interpreter know no such instructions.
 """
 
 from __future__ import annotations
