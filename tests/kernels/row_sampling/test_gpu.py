@@ -1,7 +1,7 @@
 """A real vocabulary on a GPU: the tokens of the definition on the CPU, alone, in batches and replayed.
 
-Noise is the logarithm of a logarithm, which a GPU and a CPU may round differently in the last place; scores of
-these seeds are further apart than that.
+Noise is the logarithm of a logarithm, which a GPU and a CPU may round differently in the last place; scores
+of these seeds are further apart than that.
 """
 
 from __future__ import annotations
