@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from draftproof.bench.precisions import layout_named
-from draftproof.bench.shapes import load_shape
+from draftproof.bench.shapes import load_shape, sample_of
 from draftproof.bench.subject import load_synthetic
 from draftproof.device.self_check import self_check
 from draftproof.device.weights import DeviceModel, device_model
@@ -18,14 +18,13 @@ from draftproof.errors import EngineFault
 from draftproof.kernels.experts_step import reference as experts
 from draftproof.kernels.packed_linear import reference as linear
 from draftproof.kernels.select import StepKernels, kernels_for
-from tests.models.test_synthetic import small
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
 def model() -> DeviceModel:
-    loaded = load_synthetic(small(load_shape("qwen3.5-35b-a3b")), layout_named("nvfp4-3.6"), 16, CPU)
+    loaded = load_synthetic(sample_of(load_shape("qwen3.5-35b-a3b")), layout_named("nvfp4-3.6"), 16, CPU)
     with torch.inference_mode():
         return device_model(loaded.target, loaded.head)
 
