@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
-from draftproof.architecture.spec import LayerSpec, ModelSpec, MoeSpec
 from draftproof.bench.precisions import LAYOUTS, PrecisionLayout
-from draftproof.bench.shapes import load_shape
+from draftproof.bench.shapes import load_shape, sample_of
 from draftproof.bench.subject import load_synthetic
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.kernels.packed_weights.formats import WeightFormat
@@ -30,25 +27,9 @@ FORMATS = {
 """Of the attention's output projection, and of the routed experts."""
 
 
-def small(spec: ModelSpec) -> ModelSpec:
-    """The same widths over fewer layers, experts and tokens."""
-    assert spec.mtp is not None
-
-    def few_experts(layer: LayerSpec) -> LayerSpec:
-        assert isinstance(layer.mlp, MoeSpec)
-        return replace(layer, mlp=replace(layer.mlp, num_experts=2, experts_per_token=1))
-
-    return replace(
-        spec,
-        vocab_size=64,
-        layers=(few_experts(spec.layers[3]),),
-        mtp=replace(spec.mtp, layer=few_experts(spec.mtp.layer)),
-    )
-
-
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
 def test_every_layout_loads_whole_and_keeps_its_precisions(layout: PrecisionLayout) -> None:
-    model = load_synthetic(small(load_shape("qwen3.5-35b-a3b")), layout, 16, CPU)
+    model = load_synthetic(sample_of(load_shape("qwen3.5-35b-a3b")), layout, 16, CPU)
     assert model.report.skipped == ()
     layer = model.target.layers[0]
     assert isinstance(layer, AttentionLayer)

@@ -29,6 +29,7 @@ from draftproof.device.shapes import StepShape, bucket_of
 from draftproof.hardware.traffic import Workload
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.kernels.select import StepKernels, kernels_for
+from draftproof.kernels.selection_words import selection_lines
 
 Tell = Callable[[str], None]
 
@@ -68,6 +69,8 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
         f"{request.shape}, {len(subject.spec.layers)} layers, {request.precision} ({subject.layout.title}): "
         f"loaded in {load_seconds:.1f} s, {torch.cuda.memory_allocated() / 1e9:.1f} GB in use"
     )
+    for line in selection_lines(kernels.report):
+        tell(line)
     checked = self_check(kernels, subject.model)
     worst = max(checked, key=lambda call: call.error)
     tell(

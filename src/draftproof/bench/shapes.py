@@ -7,7 +7,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 from draftproof.architecture.qwen3_5 import spec_from_config
-from draftproof.architecture.spec import ModelSpec
+from draftproof.architecture.spec import LayerSpec, ModelSpec, MoeSpec
 from draftproof.checkpoint.config import ConfigFile, ConfigFiles
 from draftproof.errors import UsageError
 
@@ -41,3 +41,16 @@ def first_layers(spec: ModelSpec, count: int) -> ModelSpec:
     if not 1 <= count <= len(spec.layers):
         raise UsageError(f"--layers {count}: the shape has 1 to {len(spec.layers)} layers")
     return replace(spec, layers=spec.layers[:count])
+
+
+def sample_of(spec: ModelSpec) -> ModelSpec:
+    """One attention layer with few experts and tokens, all widths kept: enough to try kernels on."""
+    assert spec.mtp is not None
+    layer = _few_experts(spec.mtp.layer)
+    return replace(spec, vocab_size=64, layers=(layer,), mtp=replace(spec.mtp, layer=layer))
+
+
+def _few_experts(layer: LayerSpec) -> LayerSpec:
+    if not isinstance(layer.mlp, MoeSpec):
+        return layer
+    return replace(layer, mlp=replace(layer.mlp, num_experts=2, experts_per_token=1))

@@ -22,7 +22,7 @@ from draftproof.errors import DraftproofError, EnvironmentProblem
 
 REQUIRED_PACKAGES = ("numpy", "safetensors", "huggingface_hub", "pydantic", "rich", "typer")
 ENGINE_PACKAGES = ("torch", "tokenizers", "jinja2")
-OPTIONAL_PACKAGES = ("triton", "transformers", "sglang", "vllm")
+OPTIONAL_PACKAGES = ("triton", "cuda-bindings", "transformers", "sglang", "vllm")
 
 
 class State(Enum):
@@ -39,7 +39,7 @@ class Check:
     """One line of the doctor's report.
 
     Attributes:
-        area: "package", "device", "kernel", "checkpoint".
+        area: "package", "device", "kernel", "GPU kernel", "checkpoint".
         name: what was checked.
         state: outcome.
         detail: what was found, and why it was chosen.
@@ -58,7 +58,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="The checks as J
 
     Exit code 0 when every required check passes, 4 otherwise.
     """
-    checks = [*_packages(), *_devices(), *_kernels(), *_embedded_checkpoint()]
+    checks = [*_packages(), *_devices(), *_kernels(), *_gpu_kernels(), *_embedded_checkpoint()]
     failed = [check for check in checks if check.required and check.state is not State.GOOD]
     exit_code = EnvironmentProblem.exit_code if failed else 0
     if as_json:
@@ -118,6 +118,17 @@ def _kernels() -> Iterator[Check]:
         return
     for name, chosen, run in kernel_checks.KERNEL_CHECKS:
         yield _run("kernel", name, chosen, run, required=True)
+
+
+def _gpu_kernels() -> Iterator[Check]:
+    """A kernel that is not what the table prefers is a failed check: slower than promised, or wrong."""
+    try:
+        from draftproof.cli.gpu_kernel_checks import gpu_kernel_checks
+    except ImportError:
+        return  # without torch there is no device to choose for
+    for each in gpu_kernel_checks():
+        state = State.GOOD if each.good else State.FAILED
+        yield Check("GPU kernel", each.name, state, each.detail, required=True)
 
 
 def _embedded_checkpoint() -> Iterator[Check]:

@@ -1,0 +1,58 @@
+"""Which kernels a device step would use on each GPU of this machine and why, with a self-check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from draftproof.bench.precisions import layout_named
+from draftproof.bench.shapes import load_shape, sample_of
+from draftproof.bench.subject import load_synthetic
+from draftproof.device.self_check import self_check
+from draftproof.device.weights import device_model
+from draftproof.errors import DraftproofError
+from draftproof.kernels.select import StepKernels, kernels_for
+from draftproof.kernels.selection_words import origin_in_words, rules_in_words
+
+SAMPLE = "qwen3.5-35b-a3b"
+SAMPLE_LAYOUTS = ("nvfp4-3.6", "fp8", "bf16")
+"""Together they hold every weight format."""
+
+
+class GpuKernelCheck(NamedTuple):
+    """One line: the op, whether it is as it should be, and what was found."""
+
+    name: str
+    good: bool
+    detail: str
+
+
+def gpu_kernel_checks() -> Iterator[GpuKernelCheck]:
+    """Nothing without a CUDA device."""
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        device = torch.device("cuda", index)
+        kernels = kernels_for(device)
+        report = kernels.report
+        demoted = {each.op: each for each in report.demotions.counts}
+        yield GpuKernelCheck(f"cuda:{index}", True, f"{report.place}: {origin_in_words(report)}")
+        for op, rules in report.rules.items():
+            reason = f"; demoted: {demoted[op].backend.value}: {demoted[op].reason}" if op in demoted else ""
+            yield GpuKernelCheck(op, op not in demoted, rules_in_words(rules) + reason)
+        yield from _numbers(kernels, device)
+
+
+def _numbers(kernels: StepKernels, device: torch.device) -> Iterator[GpuKernelCheck]:
+    """Products and experts of a few real matrices against their definitions."""
+    for layout in SAMPLE_LAYOUTS:
+        try:
+            loaded = load_synthetic(sample_of(load_shape(SAMPLE)), layout_named(layout), 16, device)
+            with torch.inference_mode():
+                checked = self_check(kernels, device_model(loaded.target, loaded.head))
+        except (DraftproofError, RuntimeError) as error:
+            yield GpuKernelCheck(f"numbers, {layout}", False, str(error).splitlines()[0])
+            continue
+        largest = max(call.error for call in checked)
+        detail = f"{len(checked)} calls within {largest:.3f} of the outputs' spread of their definitions"
+        yield GpuKernelCheck(f"numbers, {layout}", True, detail)
