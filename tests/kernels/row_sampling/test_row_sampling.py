@@ -157,8 +157,9 @@ def test_drafts_of_a_trimmed_head_count_the_other_tokens_as_minus_infinity(
 ) -> None:
     generator = torch.Generator().manual_seed(3)
     ids = torch.randperm(VOCABULARY, generator=generator)[: BLOCK + 70].sort().values.int().to(DEVICE)
-    logits = logits_of(2, len(ids), seed=4, spread=1.0)
-    geometry = geometry_of([3, 1], 1, [9, 8, 7, 6, 5])
+    logits = logits_of(3, len(ids), seed=4, spread=1.0)
+    logits[2, BLOCK] = math.nan
+    geometry = geometry_of([3, 1, 0], 1, [9, 8, 7, 6, 5])
     heat = 0.0 if choice is RowChoice.LARGEST else 0.9
     top_k = 30 if choice is RowChoice.TRUNCATED else VOCABULARY
     sampling = sampling_of([heat] * 5, [top_k] * 5, [1.0] * 5, [0.0] * 5)
@@ -166,7 +167,8 @@ def test_drafts_of_a_trimmed_head_count_the_other_tokens_as_minus_infinity(
     scratch = SamplingScratch.make(*logits.shape, choice, DEVICE)
     backend.sample_drafts(logits, geometry, sampling, choice, scratch, ids, inputs, 2)  # type: ignore[attr-defined]
     wide = torch.full((2, VOCABULARY), -math.inf, device=DEVICE)
-    wide[:, ids.long()] = logits
+    wide[:, ids.long()] = logits[:2]
     expected = torch.full((SLOTS, 4), -7, dtype=torch.int32)
+    expected[0, 2] = NO_TOKEN
     expected[[3, 1], 2] = torch.tensor(expected_tokens(wide, geometry, sampling), dtype=torch.int32)
     assert torch.equal(inputs.cpu(), expected)

@@ -51,10 +51,10 @@ def noise_of_block(seed, position, begin, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def load_row_maximum(maxima, row, blocks, BLOCKS: tl.constexpr):
+def row_maximum(maxima, blocks, BLOCKS: tl.constexpr):
     """The row's largest logit from its blocks' ones; +inf stands for a row that holds NaN."""
     block = tl.arange(0, BLOCKS)
-    return tl.max(tl.load(maxima + row * blocks + block, mask=block < blocks, other=-INFINITY), 0)
+    return tl.max(tl.load(maxima + block, mask=block < blocks, other=-INFINITY), 0)
 
 
 @triton.jit
@@ -106,38 +106,66 @@ def best_of_blocks(
     if TRUNCATED:  # noqa: SIM102 (known when the kernel is compiled, the other is not)
         if is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
             return
+    position = tl.load(lengths + slot) + row % rows + 1
+    best, place = best_of_block(
+        logits + row.to(tl.int64) * stride, block, heat, seeds + slot, position, token_ids,
+        maxima + row * blocks, vocabulary, blocks, DRAWN, MAPPED, BLOCK, BLOCKS,
+    )  # fmt: skip
+    numbers += row * blocks
+    places += row * blocks
+    if is_last(numbers + block, places + block, best, place, arrivals + row, blocks):
+        token = token_of_row(numbers, places, maxima + row * blocks, token_ids, blocks, DRAWN, MAPPED, BLOCKS)
+        tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), token)
+
+
+@triton.jit
+def best_of_block(
+    logits, block, heat, seeds, position, token_ids, maxima, vocabulary, blocks,
+    DRAWN: tl.constexpr, MAPPED: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """The best score of a row's block, and the column it stands in."""
     columns = block * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits + row.to(tl.int64) * stride + columns, mask=columns < vocabulary, other=-INFINITY)
+    x = tl.load(logits + columns, mask=columns < vocabulary, other=-INFINITY)
     scores = tl.where(x != x, INFINITY, x)
     if DRAWN:
-        largest = load_row_maximum(maxima, row, blocks, BLOCKS)
-        if heat > 0:
-            seed = tl.load(seeds + slot)
-            position = tl.load(lengths + slot) + row % rows + 1
+        largest = row_maximum(maxima, blocks, BLOCKS)
+        # Without a finite logit the row has no token, whatever the scores are.
+        if (heat > 0) & finite(largest):
+            seed = tl.load(seeds)
             if MAPPED:
                 tokens = tl.load(token_ids + columns, mask=columns < vocabulary, other=0)
                 noise = noise_of_tokens(seed, position, tokens)
             else:
                 noise = noise_of_block(seed, position, block * BLOCK, BLOCK)
-            # Without a finite one the row has no token, whatever the scores are.
-            base = tl.where(finite(largest), largest, 0.0)
-            scores = tl.where(columns < vocabulary, tl.div_rn(x - base, heat) + noise, -INFINITY)
-    best, place = block_best(scores, columns)
-    tl.store(numbers + row * blocks + block, best)
-    tl.store(places + row * blocks + block, place)
+            scores = tl.where(columns < vocabulary, tl.div_rn(x - largest, heat) + noise, -INFINITY)
+    return block_best(scores, columns)
+
+
+@triton.jit
+def is_last(number, place_of_number, best, place, arrivals, blocks):
+    """Leave a block's result and say whether all others have left theirs."""
+    tl.store(number, best)
+    tl.store(place_of_number, place)
     # The barrier puts every thread's stores before the count, the count puts them before the last reader.
     tl.debug_barrier()
-    arrived = tl.atomic_add(arrivals + row, 1, sem="acq_rel")
-    if arrived == blocks - 1:
-        tl.store(arrivals + row, 0)
-        each = row * blocks + tl.arange(0, BLOCKS)
-        mask = tl.arange(0, BLOCKS) < blocks
-        bests = tl.load(numbers + each, mask=mask, other=-INFINITY, cache_modifier=".cg")
-        found = tl.load(places + each, mask=mask, other=0, cache_modifier=".cg")
-        best, token = block_best(bests, found)
-        if DRAWN:
-            best = largest
-        if MAPPED:
-            token = tl.load(token_ids + token)
-        token = tl.where(finite(best), token, -1)
-        tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), token)
+    last = tl.atomic_add(arrivals, 1, sem="acq_rel") == blocks - 1
+    if last:
+        tl.store(arrivals, 0)
+    return last
+
+
+@triton.jit
+def token_of_row(
+    numbers, places, maxima, token_ids, blocks,
+    DRAWN: tl.constexpr, MAPPED: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """A row's token from its blocks' results; -1 for none."""
+    each = tl.arange(0, BLOCKS)
+    bests = tl.load(numbers + each, mask=each < blocks, other=-INFINITY, cache_modifier=".cg")
+    found = tl.load(places + each, mask=each < blocks, other=0, cache_modifier=".cg")
+    best, token = block_best(bests, found)
+    if DRAWN:
+        best = row_maximum(maxima, blocks, BLOCKS)
+    if MAPPED:
+        token = tl.load(token_ids + token)
+    return tl.where(finite(best), token, -1)

@@ -23,8 +23,8 @@ from draftproof.kernels.row_sampling.triton_kernels import (
     NO_PLACE,
     finite,
     is_truncated,
-    load_row_maximum,
     noise_of_tokens,
+    row_maximum,
 )
 
 LOWEST = tl.constexpr(-3.4028234663852886e38)
@@ -58,7 +58,7 @@ def count_coarse(
     heat = tl.load(temperature + slot)
     if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
         return
-    largest = load_row_maximum(maxima, row, blocks, BLOCKS)
+    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
     if not finite(largest):
         return
     columns = block * BLOCK + tl.arange(0, BLOCK)
@@ -116,7 +116,7 @@ def list_candidates(
     heat = tl.load(temperature + slot)
     if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
         return
-    largest = load_row_maximum(maxima, row, blocks, BLOCKS)
+    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
     if not finite(largest):
         return
     chosen, _ = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
@@ -227,7 +227,7 @@ def pick(
     heat = tl.load(temperature + slot)
     if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
         return
-    if not finite(load_row_maximum(maxima, row, blocks, BLOCKS)):
+    if not finite(row_maximum(maxima + row * blocks, blocks, BLOCKS)):
         tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), -1)
         return
     chosen, whole = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
