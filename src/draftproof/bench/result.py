@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from draftproof.bench.figures import CellFigures
 from draftproof.bench.kernel_table import KernelTable
-from draftproof.bench.memory_plan import MemoryPlan
 from draftproof.bench.microbench import MicroFigure
 from draftproof.bench.request import BenchRequest
+from draftproof.hardware.memory_plan import MemoryPlan
 from draftproof.kernels.select import SelectionReport
 
 

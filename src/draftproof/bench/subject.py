@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from draftproof.architecture.spec import ModelSpec
-from draftproof.bench.memory_plan import MemoryPlan, memory_plan
 from draftproof.bench.precisions import PrecisionLayout, layout_named
 from draftproof.bench.request import BenchRequest
 from draftproof.bench.shapes import first_layers, load_shape
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
 from draftproof.errors import EnvironmentProblem
+from draftproof.hardware.memory_plan import MemoryPlan, memory_plan
 from draftproof.hardware.roofline import Model
 from draftproof.hardware.shape import shape_of
 from draftproof.hardware.weights import weigh_precisions
@@ -77,7 +77,8 @@ def load_subject(request: BenchRequest, device: torch.device) -> Subject:
     sizes = state_sizes(request)
     plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
     if device.type == "cuda":
-        plan.require(torch.cuda.mem_get_info(device)[0], f"{request.shape} in {request.precision}")
+        free, _ = torch.cuda.mem_get_info(device)
+        plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
     loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
     with torch.inference_mode():
         drafts = _draft_vocabulary(loaded, request.draft_rows)
@@ -104,6 +105,8 @@ def state_sizes(request: BenchRequest) -> StateSizes:
     slots = max(request.batches)
     return StateSizes(slots, slots * pages + 1, PAGE_SIZE, pages * PAGE_SIZE, rows)
 
+
+REMEDY = "Fewer layers (--layers), a smaller --batch or --context, or a narrower --precision."
 
 MARGIN_STEPS = 8
 """Steps beside the measured ones: warming up, and the one in flight."""

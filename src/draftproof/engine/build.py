@@ -14,6 +14,7 @@ from draftproof.checkpoint.checkpoint import Checkpoint
 from draftproof.checkpoint.finding import FindingKind
 from draftproof.device.graphs import recorder_for
 from draftproof.device.machine import StepMachine
+from draftproof.device.self_check import self_check
 from draftproof.device.shapes import StepShape
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import device_model
@@ -22,6 +23,8 @@ from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
 from draftproof.engine.loop import EngineLoop
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
+from draftproof.hardware.memory_plan import memory_plan
+from draftproof.hardware.weights import weigh_tensors
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.kernels.select import kernels_for
 from draftproof.models.account import LoadReport, TensorAccount
@@ -99,8 +102,11 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     max_length = _max_length(spec, config)
     threads = config.threads or _threads(checkpoint)
     torch.set_num_threads(threads)
+    sizes = state_sizes(config, max_length)
+    if device.type == "cuda":
+        _require_memory(checkpoint, spec, sizes, device)
     loaded = _load(checkpoint, spec, config, max_length, device)
-    sizes, dtype = state_sizes(config, max_length), TORCH_TYPES[config.activations]
+    dtype = TORCH_TYPES[config.activations]
     engine: EngineLoop
     if config.uses_device_steps:
         with torch.inference_mode():
@@ -165,9 +171,12 @@ def wire_device_engine(
 ) -> DeviceEngine:
     """Put kernels, state, scheduler and loop around a model that was loaded with packed blocks."""
     target, head = loaded.target, loaded.head if config.window_rows > 1 else None
+    kernels, model = kernels_for(device, tell=_warn), device_model(target, head)
+    if device.type == "cuda":
+        self_check(kernels, model)
     machine = StepMachine(
-        kernels_for(device, tell=_warn),
-        device_model(target, head),
+        kernels,
+        model,
         DeviceState.allocate(target.spec, sizes, TORCH_TYPES[config.activations], device),
         StepShape(config.max_sequences, config.window_rows - 1),
         recorder_for(device),
@@ -179,6 +188,14 @@ def wire_device_engine(
         draft_slack(config),
     )
     return DeviceEngine(target, head, machine, scheduler, config.window_rows - 1, max_length)
+
+
+def _require_memory(checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, device: torch.device) -> None:
+    """Refuse what does not fit before any of it is allocated."""
+    weights = weigh_tensors(checkpoint.inventory.tensors.values())
+    plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
+    free, _ = torch.cuda.mem_get_info(device)
+    plan.require(free, str(checkpoint.location), "Lower --max-length, or use --device cpu.")
 
 
 def _warn(line: str) -> None:

@@ -1,4 +1,4 @@
-"""What a benchmark will take of the GPU's memory, by group, before any of it is taken."""
+"""What the engine will take of the GPU's memory, by group, before any of it is taken."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ class MemoryPlan:
         """Bytes of all."""
         return sum(item.nbytes for item in self.items)
 
-    def require(self, free: int, subject: str) -> None:
+    def require(self, free: int, subject: str, remedy: str) -> None:
         """Refuse what does not fit.
 
         Args:
             free: bytes that the GPU has left.
             subject: what would be loaded.
+            remedy: what may be changed about it.
 
         Raises:
             EnvironmentProblem: it needs more; the message holds the budget by group.
@@ -54,7 +55,7 @@ class MemoryPlan:
         raise EnvironmentProblem(
             f"{subject} needs {self.total / _GIGA:.1f} GB of GPU memory and {free / _GIGA:.1f} GB are free "
             f"({groups})",
-            "Fewer layers (--layers), a smaller --batch or --context, or a narrower --precision.",
+            remedy,
         )
 
 
