@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
-from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
-from draftproof.kernels.experts_step.triton import as_experts
+from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, as_experts
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import (
     BLOCK_BYTES,
@@ -25,6 +26,14 @@ MODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2}
 FP8_BLOCKS = 3
 SORTED_PAIRS, ALL_ROWS = 0, 2
 COMBINE_THREADS, COMBINE_COLUMNS = 128, 4
+BLOCKS_OF_SCALE = 2
+"""FP8 blocks that share a block scale."""
+PART_BYTES = 16 * (BLOCK_PAIRS + 1) * 4
+"""Static shared memory for each warp's part of a tile of gate and up."""
+BLOCK_RESERVE = 2048
+"""Shared memory of a thread block for barriers and lists, and what the hardware keeps."""
+SHARED_MEMORY_BYTES = 233472
+"""Of a multiprocessor, on compute capability 9.0 and 10.0."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +55,16 @@ class Plan:
     resident: int
 
 
-GATE_UP = {
-    WeightFormat.BF16: Plan(8, 4, 2, 2, 2),
-    WeightFormat.FP8: Plan(8, 4, 2, 2, 2),
-    WeightFormat.NVFP4: Plan(8, 4, 2, 2, 2),
+GATE_UP: Mapping[WeightFormat, tuple[Plan, ...]] = {
+    WeightFormat.BF16: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 2, 2, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
+    WeightFormat.FP8: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 2, 2, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
+    WeightFormat.NVFP4: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 1, 4, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
 }
-DOWN = {
-    WeightFormat.BF16: Plan(8, 1, 2, 4, 2),
-    WeightFormat.FP8: Plan(8, 1, 2, 4, 2),
-    WeightFormat.NVFP4: Plan(8, 1, 2, 4, 2),
+"""In order of preference: the first one that a shape divides into is taken."""
+DOWN: Mapping[WeightFormat, tuple[Plan, ...]] = {
+    WeightFormat.BF16: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
+    WeightFormat.FP8: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
+    WeightFormat.NVFP4: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
 }
 
 
@@ -83,6 +93,18 @@ class Product:
         """Padded inputs."""
         return self.blocks.shape[2] * CHUNK_COLUMNS[self.weight_format]
 
+    def plan(self) -> Plan | None:
+        """How it is multiplied; None when no plan fits its shape."""
+        plans = (GATE_UP if self.gated else DOWN)[self.weight_format]
+        return next((plan for plan in plans if self._fits(plan)), None)
+
+    def _fits(self, plan: Plan) -> bool:
+        part, rest = divmod(self.blocks.shape[2], plan.group)
+        if rest or part % plan.stage_blocks or (self.block_scale is not None and part % BLOCKS_OF_SCALE):
+            return False
+        fixed = plan.warps * PART_BYTES * self.gated + BLOCK_RESERVE
+        return plan.resident * (shared_bytes(self, plan) + fixed) <= SHARED_MEMORY_BYTES
+
 
 def first_of(experts: PackedExperts) -> Product:
     """Gate and up."""
@@ -108,25 +130,57 @@ def second_of(experts: PackedExperts) -> Product:
     )
 
 
-def experts_many_rows(
+def unsupported(source: Tensor, experts: PackedExperts, shared: SharedExpert | None) -> str | None:
+    """Why these experts cannot run here on rows like `source`, or None."""
+    if source.device.type != "cuda" or torch.cuda.get_device_capability(source.device) < (9, 0):
+        return "needs compute capability 9.0"
+    return unsupported_shape(experts, shared) or (
+        None if is_available() else "cuda-bindings is not installed"
+    )
+
+
+def unsupported_shape(experts: PackedExperts, shared: SharedExpert | None) -> str | None:
+    """The part of `unsupported` that does not ask the GPU."""
+    for each in (experts,) if shared is None else (experts, as_experts(shared)):
+        if each.format not in MODES:
+            return f"experts in {each.format.value}"
+        if shared is not None and shared.gate_up.format is not shared.down.format:
+            return f"shared expert in {shared.gate_up.format.value} and {shared.down.format.value}"
+        if each.hidden % 16 or each.intermediate % 8:
+            return f"hidden width {each.hidden}, intermediate width {each.intermediate}"
+        if first_of(each).plan() is None or second_of(each).plan() is None:
+            return f"no plan for {each.format.value} experts of {each.intermediate} x {each.hidden}"
+    return None
+
+
+def add_experts(
+    source: Tensor,
     residual: Tensor,
-    norm: NormScale,
+    norm: NormScale | None,
     experts: PackedExperts,
     shared: SharedExpert | None,
     routing: ManyRowsRouting,
     scratch: ExpertsScratch,
 ) -> None:
-    """Add each row's experts to the residual stream; arguments as in the reference."""
-    rows = residual.shape[0]
-    outputs = None
+    """Add the experts of the rows of `source` to `residual`.
+
+    Args:
+        source: [rows, hidden] bfloat16.
+        residual: the shape and dtype of `source`; updated in place, may be `source`.
+        norm: of the rows of `source`; None when they have been normed.
+        experts: as in the reference, like all that follow.
+        shared: the expert of every row.
+        routing: of the rows.
+        scratch: room.
+    """
+    rows, outputs = residual.shape[0], None
     if shared is not None:
         single, activations = as_experts(shared), scratch.shared_activations
         outputs = scratch.shared_outputs[:rows]
-        multiply(residual, norm, first_of(single), None, activations, rows, GATE_UP[single.format])
-        multiply(activations, None, second_of(single), None, outputs, rows, DOWN[single.format])
-    plans = GATE_UP[experts.format], DOWN[experts.format]
-    multiply(residual, norm, first_of(experts), routing, scratch.activations, rows, plans[0])
-    multiply(scratch.activations, None, second_of(experts), routing, scratch.outputs, rows, plans[1])
+        multiply(source, norm, first_of(single), None, activations, rows)
+        multiply(activations, None, second_of(single), None, outputs, rows)
+    multiply(source, norm, first_of(experts), routing, scratch.activations, rows)
+    multiply(scratch.activations, None, second_of(experts), routing, scratch.outputs, rows)
     combine(residual, scratch.outputs, outputs, routing)
 
 
@@ -137,19 +191,21 @@ def multiply(
     routing: ManyRowsRouting | None,
     out: Tensor,
     rows: int,
-    plan: Plan,
+    plan: Plan | None = None,
 ) -> None:
     """One matrix of every expert on its pairs.
 
     Args:
         source: [rows, hidden] bfloat16 for gate and up, else [pairs, width] bfloat16; rows may have a stride.
-        norm: before gate and up.
+        norm: before gate and up; None for none.
         product: the matrices.
         routing: None for one expert on all rows.
         out: [pairs, width] bfloat16 activations, or [pairs, hidden] float32.
         rows: of the step.
-        plan: how it is spread.
+        plan: how it is spread; None for the product's own.
     """
+    plan = plan or product.plan()
+    assert plan is not None, "unsupported() says so"
     kernel = kernel_of(product, plan, routing is not None, source.device)
     scale_shape = (0, 0) if product.block_scale is None else product.block_scale.shape[-2:]
     block_list, offsets, pair_rows = (

@@ -32,6 +32,26 @@ class SharedExpert:
         return self.down.columns
 
 
+def as_experts(shared: SharedExpert) -> PackedExperts:
+    """The shared expert as one routed expert."""
+
+    def one(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.unsqueeze(0)
+
+    first, second = shared.gate_up, shared.down
+    return PackedExperts(
+        first.format,
+        hidden=first.columns,
+        intermediate=second.columns,
+        gate_up=first.blocks.unsqueeze(0),
+        down=second.blocks.unsqueeze(0),
+        gate_up_scale=one(first.row_scale),
+        down_scale=one(second.row_scale),
+        gate_up_block_scale=one(first.block_scale),
+        down_block_scale=one(second.block_scale),
+    )
+
+
 @dataclass(frozen=True)
 class ExpertsScratch:
     """Room for the experts of one layer at a time; layers that run one after the other share it.

@@ -8,7 +8,7 @@ import triton
 from torch import Tensor
 
 from draftproof.kernels.experts_step import triton_kernels as kernels
-from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
+from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, as_experts
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import CHUNK_COLUMNS, PackedExperts, WeightFormat
 from draftproof.kernels.routing.routing import FewRowsRouting, Routing
@@ -63,43 +63,46 @@ def experts_step(
     scratch: ExpertsScratch,
 ) -> None:
     """Add each row's experts to the residual stream; arguments as in the reference."""
+    add_experts(residual, residual, norm, experts, shared, routing, scratch)
+
+
+def add_experts(
+    source: Tensor,
+    residual: Tensor,
+    norm: NormScale | None,
+    experts: PackedExperts,
+    shared: SharedExpert | None,
+    routing: Routing,
+    scratch: ExpertsScratch,
+) -> None:
+    """Add the experts of the rows of `source` to `residual`.
+
+    Args:
+        source: [rows, hidden] bfloat16.
+        residual: the shape and dtype of `source`; updated in place, may be `source`.
+        norm: of the rows of `source`; None when they have been normed.
+        experts: as in the reference, like all that follow.
+        shared: the expert of every row.
+        routing: of the rows.
+        scratch: room.
+    """
     rows = residual.shape[0]
     prepared, factor = scratch.prepared[:rows], scratch.factor[:rows]
     outputs = None
     if shared is not None:
         single, outputs = as_experts(shared), scratch.shared_outputs[:rows]
-        prepare(residual, norm, single.format, prepared, factor)
+        prepare(source, norm, single.format, prepared, factor)
         gate_up(prepared, factor, single, None, scratch.shared_activations[:rows], GATE_UP[single.format])
         down(scratch.shared_activations, single, None, outputs, rows, DOWN[single.format])
     if shared is None or shared.gate_up.format is not experts.format:
-        prepare(residual, norm, experts.format, prepared, factor)
+        prepare(source, norm, experts.format, prepared, factor)
     gate_up(prepared, factor, experts, routing, scratch.activations, GATE_UP[experts.format])
     down(scratch.activations, experts, routing, scratch.outputs, rows, DOWN[experts.format])
     combine(residual, scratch.outputs, outputs, routing)
 
 
-def as_experts(shared: SharedExpert) -> PackedExperts:
-    """The shared expert as one routed expert."""
-
-    def one(part: Tensor | None) -> Tensor | None:
-        return None if part is None else part.unsqueeze(0)
-
-    first, second = shared.gate_up, shared.down
-    return PackedExperts(
-        first.format,
-        hidden=first.columns,
-        intermediate=second.columns,
-        gate_up=first.blocks.unsqueeze(0),
-        down=second.blocks.unsqueeze(0),
-        gate_up_scale=one(first.row_scale),
-        down_scale=one(second.row_scale),
-        gate_up_block_scale=one(first.block_scale),
-        down_block_scale=one(second.block_scale),
-    )
-
-
 def prepare(
-    residual: Tensor, norm: NormScale, weight_format: WeightFormat, prepared: Tensor, factor: Tensor
+    residual: Tensor, norm: NormScale | None, weight_format: WeightFormat, prepared: Tensor, factor: Tensor
 ) -> None:
     """Rows times the norm's weight as one format's products read them, and 1 / rms of each.
 
@@ -112,8 +115,9 @@ def prepare(
     """
     rows, hidden = residual.shape
     width = prepared.shape[1]
+    weight, epsilon = (None, 0.0) if norm is None else (norm.weight, norm.epsilon)
     kernels.prepare_rows[(rows,)](
-        residual, norm.weight, prepared, factor, norm.epsilon, residual.stride(0), hidden, width,
+        residual, weight, prepared, factor, epsilon, residual.stride(0), hidden, width,
         min(triton.next_power_of_2(width), 2048), FORMATS[weight_format], num_warps=8,
     )  # fmt: skip
 

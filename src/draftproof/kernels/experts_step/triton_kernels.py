@@ -200,16 +200,21 @@ def prepare_rows(
     residual, norm, prepared, factor, epsilon, stride,
     K: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, FORMAT: tl.constexpr,
 ):  # fmt: skip
-    """Rows times the norm's weight as the products read them, and 1 / rms of each."""
+    """Rows times the norm's weight as the products read them, and 1 / rms of each; without a norm 1."""
     row = tl.program_id(0)
     square = tl.zeros([BLOCK], dtype=tl.float32)
     for k0 in range(0, WIDTH, BLOCK):
         k = k0 + tl.arange(0, BLOCK)
         value = tl.load(residual + row * stride + k, mask=k < K, other=0.0).to(tl.float32)
         square += value * value
-        scaled = to_bfloat16(raised(value * tl.load(norm + k, mask=k < K, other=0.0), FORMAT))
-        tl.store(prepared + row * WIDTH + place_of(k, FORMAT), scaled, mask=k < WIDTH)
-    tl.store(factor + row, tl.rsqrt(tl.sum(square, axis=0) / K + epsilon))
+        if norm is not None:
+            value = value * tl.load(norm + k, mask=k < K, other=0.0)
+        place = prepared + row * WIDTH + place_of(k, FORMAT)
+        tl.store(place, to_bfloat16(raised(value, FORMAT)), mask=k < WIDTH)
+    if norm is not None:
+        tl.store(factor + row, tl.rsqrt(tl.sum(square, axis=0) / K + epsilon))
+    else:
+        tl.store(factor + row, 1.0)
 
 
 @triton.jit

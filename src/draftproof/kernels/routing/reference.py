@@ -77,7 +77,7 @@ def list_distinct(weights: Tensor, chosen: Tensor, shared: Tensor, routing: FewR
     rows = len(chosen)
     for part in (routing.distinct, routing.row_weights, routing.shared_weight):
         part.zero_()
-    distinct, place = chosen.unique(sorted=True, return_inverse=True)
+    distinct, place = torch.unique(chosen, sorted=True, return_inverse=True)
     routing.distinct[0] = len(distinct)
     routing.distinct[1 : 1 + len(distinct)] = distinct
     routing.row_weights[place, torch.arange(rows, device=place.device).unsqueeze(1).expand_as(place)] = (

@@ -79,23 +79,23 @@ class RoutingScratch:
 def allocate_routing(rows: int, spec: MoeSpec, device: torch.device) -> Routing:
     """Room for the outcome for `rows` rows: `FewRowsRouting` up to `FEW_ROWS`, else `ManyRowsRouting`."""
 
-    def whole(*shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.int32, device=device)
+    if rows > FEW_ROWS:
+        return allocate_many_rows(rows, spec, device)
+    listed = min(spec.num_experts, rows * spec.experts_per_token)
+    distinct, weights = _integers(device, 1 + listed), _numbers(device, listed, FEW_ROWS)
+    return FewRowsRouting(distinct, weights, _numbers(device, FEW_ROWS))
 
-    def real(*shape: int) -> Tensor:
-        return torch.zeros(shape, dtype=torch.float32, device=device)
 
+def allocate_many_rows(rows: int, spec: MoeSpec, device: torch.device) -> ManyRowsRouting:
+    """Room for the outcome for any number of rows as sorted pairs."""
     pairs = rows * spec.experts_per_token
-    if rows <= FEW_ROWS:
-        listed = min(spec.num_experts, pairs)
-        return FewRowsRouting(whole(1 + listed), real(listed, FEW_ROWS), real(FEW_ROWS))
     return ManyRowsRouting(
-        offsets=whole(spec.num_experts + 1),
-        pair_rows=whole(pairs),
-        pair_weights=real(pairs),
-        pair_places=whole(rows, spec.experts_per_token),
-        blocks=whole(1 + most_blocks(rows, spec)),
-        shared_weight=real(rows),
+        offsets=_integers(device, spec.num_experts + 1),
+        pair_rows=_integers(device, pairs),
+        pair_weights=_numbers(device, pairs),
+        pair_places=_integers(device, rows, spec.experts_per_token),
+        blocks=_integers(device, 1 + most_blocks(rows, spec)),
+        shared_weight=_numbers(device, rows),
     )
 
 
@@ -122,3 +122,11 @@ def routing_scratch(rows: int, spec: MoeSpec, router_rows: int, device: torch.de
         weights=torch.zeros(shape, dtype=torch.float32, device=device),
         arrivals=torch.zeros(4, dtype=torch.int32, device=device),
     )
+
+
+def _integers(device: torch.device, *shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int32, device=device)
+
+
+def _numbers(device: torch.device, *shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.float32, device=device)
