@@ -1,5 +1,5 @@
-"""Device steps on a GPU, on the embedded checkpoint: a recorded step is the eager one bit for bit, and the text
-is the CPU's up to near-ties, for every batch size and number of drafts.
+"""Device steps on a GPU, on the embedded checkpoint: a recorded step is the eager one bit for bit, and the
+text is the CPU's up to near-ties, for every batch size and number of drafts.
 
 python -m pytest -m gpu tests/device/test_gpu.py
 """

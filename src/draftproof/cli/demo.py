@@ -12,6 +12,7 @@ from draftproof import __version__
 from draftproof.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from draftproof.cli.comparison_view import ComparisonView
 from draftproof.cli.console import report_console, terminal_progress, write_text
+from draftproof.cli.engine_options import DeviceOption
 from draftproof.cli.function_runner import answer, engine_config, sampling_pair
 from draftproof.cli.native_engine import NativeEngine, build_native_engine
 from draftproof.engine.config import EngineConfig
@@ -34,6 +35,7 @@ def demo(
     ] = 3,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Tokens of each answer.")] = 96,
     temperature: Annotated[float, typer.Option(help="Of the second round; the first is greedy.")] = 0.8,
+    device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="The report as JSON instead of the story.")] = False,
 ) -> int:
     """The whole story on the embedded checkpoint: its head is declared, there, and works, and the text stays
@@ -43,7 +45,7 @@ def demo(
     and with NEXTN, greedily and sampled, and compares the texts token for token.
     """
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    config = engine_config(draft_tokens)
+    config = engine_config(draft_tokens, device)
     samplings = sampling_pair(max_tokens, temperature)
     checkpoint = open_checkpoint("tiny")
     view = ComparisonView(report_console(), quiet=as_json)

@@ -21,9 +21,9 @@ SEED = 7
 SAMPLED = 0.8
 
 
-def engine_config(draft_tokens: int) -> EngineConfig:
+def engine_config(draft_tokens: int, device: str = "cpu") -> EngineConfig:
     """One sequence with up to `draft_tokens` drafts; UsageError for a number that cannot be."""
-    return EngineConfig(draft_tokens=draft_tokens, max_sequences=1, max_length=CONTEXT)
+    return EngineConfig(draft_tokens=draft_tokens, max_sequences=1, max_length=CONTEXT, device=device)
 
 
 def sampling_pair(max_tokens: int, temperature: float) -> tuple[Sampling, Sampling]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention.bias import causal_lower_right
 
 
 def paged_attention(
@@ -34,6 +33,9 @@ def paged_attention(
 
 def _attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """[heads, rows, head_dim] over [key_value_heads, context, head_dim]; the last row sees all of it."""
+    # Only here: it brings torch's compiler and Triton, which cost a CPU's commands a second to start.
+    from torch.nn.attention.bias import causal_lower_right
+
     rows, context = query.shape[1], key.shape[1]
     mask = causal_lower_right(rows, context) if rows > 1 else None
     attended: Tensor = F.scaled_dot_product_attention(
