@@ -21,6 +21,8 @@ from draftproof.kernels.advance.state import (
     SlotProgress,
     SlotRules,
 )
+from draftproof.kernels.row_sampling.slot_sampling import BLOCK, RowChoice, SamplingScratch, SlotSampling
+from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.speculation.acceptance import FinishReason, OutputEnd, truncate_emitted
 
 triton_form = pytest.importorskip("draftproof.kernels.advance.triton")
@@ -213,3 +215,37 @@ def test_places_that_share_an_idle_slot_change_nothing(backend: object) -> None:
     machine.advance(backend)
     assert machine.progress.lengths.tolist() == [10, 12]
     assert records[1, :, RecordField.KEPT].tolist() == [2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("choice", list(RowChoice))
+@pytest.mark.parametrize("simulated", [False, True])
+def test_sampling_and_the_end_of_the_pass_in_one_op(choice: RowChoice, simulated: bool) -> None:
+    """Three slots of two rows, of which drafts are right, wrong and missing; greedy and drawn."""
+    vocabulary = BLOCK + 50
+    logits = torch.randn(6, vocabulary, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    cases = [Slot([0, 0], [7]), Slot([0, 0], [int(logits[2].argmax())]), Slot([0, 0], [], stops=[3])]
+
+    def run(backend: object) -> list[Tensor]:
+        simulation = SimulatedAcceptance(500, _numbers([700, 0, 0])) if simulated else None
+        machine = Machine(cases, 2, 3, simulation)
+        progress = machine.progress
+        pages = progress.lengths.view(-1, 1)
+        geometry = StepGeometry(
+            2, machine.slots, progress.lengths, progress.pending, progress.parity, pages, 16
+        )
+        sampling = SlotSampling.greedy(3, DEVICE)
+        if choice is not RowChoice.LARGEST:
+            sampling.temperature[2] = 0.8
+        if choice is RowChoice.TRUNCATED:
+            sampling.top_k[2] = 5
+        scratch = SamplingScratch.make(6, vocabulary, choice, DEVICE)
+        for _ in range(2):
+            backend.sample_and_advance(  # type: ignore[attr-defined]
+                logits, geometry, sampling, choice, scratch, machine.sampled, progress, machine.rules,
+                machine.outcome, machine.ring, simulation,
+            )  # fmt: skip
+        assert not scratch.arrivals.any()
+        return machine.state()
+
+    for ours, theirs in zip(run(triton_form), run(reference), strict=True):
+        assert torch.equal(ours, theirs)

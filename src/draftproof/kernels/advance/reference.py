@@ -15,7 +15,9 @@ from draftproof.kernels.advance.state import (
     SlotProgress,
     SlotRules,
 )
-from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN
+from draftproof.kernels.row_sampling.reference import sample_rows
+from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN, RowChoice, SamplingScratch, SlotSampling
+from draftproof.kernels.step_geometry import StepGeometry
 
 
 def advance(
@@ -71,6 +73,31 @@ def advance(
         entry[: RecordField.TOKENS] = entry.new_tensor(fields)
         entry[RecordField.TOKENS : RecordField.TOKENS + rows] = tokens
     ring.step.add_(1)
+
+
+def sample_and_advance(
+    logits: Tensor,
+    geometry: StepGeometry,
+    sampling: SlotSampling,
+    choice: RowChoice,
+    scratch: SamplingScratch,
+    sampled: Tensor,
+    progress: SlotProgress,
+    rules: SlotRules,
+    outcome: PassOutcome,
+    ring: EmittedRing,
+    simulation: SimulatedAcceptance | None,
+) -> None:
+    """`sample_rows` into `sampled`, then `advance` by it: one op where nobody comes between them.
+
+    Args:
+        logits, geometry, sampling, choice, scratch: as `sample_rows` takes them; `geometry.lengths` are those
+            of `progress`.
+        sampled: [batch * rows] int32, written.
+        progress, rules, outcome, ring, simulation: as `advance` takes them.
+    """
+    sample_rows(logits, geometry, sampling, choice, scratch, sampled)
+    advance(sampled, geometry.slots, progress, rules, outcome, ring, simulation)
 
 
 @dataclass(frozen=True)

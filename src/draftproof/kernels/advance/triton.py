@@ -12,8 +12,13 @@ from draftproof.kernels.advance.state import (
     SlotProgress,
     SlotRules,
 )
-from draftproof.kernels.advance.triton_kernels import advance_batch
+from draftproof.kernels.advance.triton_kernels import advance_batch, sample_and_advance_batch
 from draftproof.kernels.dependent_launch import has_dependent_launch
+from draftproof.kernels.row_sampling.slot_sampling import BLOCK, RowChoice, SamplingScratch, SlotSampling
+from draftproof.kernels.row_sampling.triton import find_maxima, sample_rows
+from draftproof.kernels.step_geometry import StepGeometry
+
+SAMPLING_WARPS = 4
 
 
 def advance(
@@ -29,6 +34,55 @@ def advance(
     batch = slots.shape[0]
     early = has_dependent_launch(sampled)
     advance_batch[(1,)](
+        *_arguments(sampled, slots, progress, rules, outcome, ring, simulation),
+        T=sampled.shape[0] // batch, K=outcome.draft_lengths.shape[0], BATCH=_lanes(batch),
+        SIMULATED=simulation is not None, PDL=early, num_warps=1 if batch <= 4 else 4, launch_pdl=early,
+    )  # fmt: skip
+
+
+def sample_and_advance(
+    logits: Tensor,
+    geometry: StepGeometry,
+    sampling: SlotSampling,
+    choice: RowChoice,
+    scratch: SamplingScratch,
+    sampled: Tensor,
+    progress: SlotProgress,
+    rules: SlotRules,
+    outcome: PassOutcome,
+    ring: EmittedRing,
+    simulation: SimulatedAcceptance | None,
+) -> None:
+    """See `reference.sample_and_advance`."""
+    if choice is RowChoice.TRUNCATED:
+        sample_rows(logits, geometry, sampling, choice, scratch, sampled)
+        advance(sampled, geometry.slots, progress, rules, outcome, ring, simulation)
+        return
+    blocks = triton.cdiv(logits.shape[1], BLOCK)
+    early = has_dependent_launch(logits)
+    if choice is RowChoice.DRAWN:
+        find_maxima(logits, scratch)
+    sample_and_advance_batch[(blocks, logits.shape[0])](
+        logits, logits.stride(0), sampling.temperature, sampling.seeds,
+        scratch.numbers[0], scratch.numbers[1], scratch.places[1], scratch.arrivals, logits.shape[1], blocks,
+        *_arguments(sampled, geometry.slots, progress, rules, outcome, ring, simulation),
+        DRAWN=choice is RowChoice.DRAWN, BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(blocks),
+        T=geometry.rows, K=outcome.draft_lengths.shape[0], BATCH=_lanes(geometry.batch),
+        SIMULATED=simulation is not None, PDL=early, num_warps=SAMPLING_WARPS, launch_pdl=early,
+    )  # fmt: skip
+
+
+def _arguments(
+    sampled: Tensor,
+    slots: Tensor,
+    progress: SlotProgress,
+    rules: SlotRules,
+    outcome: PassOutcome,
+    ring: EmittedRing,
+    simulation: SimulatedAcceptance | None,
+) -> tuple[Tensor | int, ...]:
+    """Of `advance_sequences`, in its order."""
+    return (
         sampled, slots, progress.running, progress.lengths, progress.pending, progress.parity,
         progress.inputs, progress.inputs.stride(0), progress.draft_counts, progress.remaining,
         progress.unstoppable, rules.draft_limit, rules.stop_tokens, rules.stop_tokens.shape[1],
@@ -36,7 +90,10 @@ def advance(
         ring.step, ring.records, ring.records.shape[0], ring.records.stride(0),
         sampled if simulation is None else simulation.credit,
         0 if simulation is None else simulation.thousandths,
-        batch, T=sampled.shape[0] // batch, K=outcome.draft_lengths.shape[0],
-        BATCH=max(triton.next_power_of_2(batch), 2), SIMULATED=simulation is not None,
-        PDL=early, num_warps=1 if batch <= 4 else 4, launch_pdl=early,
+        slots.shape[0],
     )  # fmt: skip
+
+
+def _lanes(batch: int) -> int:
+    """Vector lanes for so many sequences."""
+    return max(int(triton.next_power_of_2(batch)), 2)

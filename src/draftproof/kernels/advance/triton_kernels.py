@@ -7,6 +7,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.advance.state import MOST_ROWS, RECORD_WIDTH, EndFlag, RecordField
+from draftproof.kernels.row_sampling.triton_kernels import best_of_block, is_last, token_of_row
 
 STOP = tl.constexpr(EndFlag.STOP.value)
 LENGTH = tl.constexpr(EndFlag.LENGTH.value)
@@ -36,15 +37,13 @@ def first_stop(emitted, row, slot, mask, accepted, unstoppable, stop_tokens, sto
 
 
 @triton.jit
-def advance_batch(
+def advance_sequences(
     sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
     unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
     ring_step, records, entries, entry_stride, credit, thousandths, batch,
-    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr,
 ):  # fmt: skip
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
+    """Everything that ends a pass; see `reference.advance`."""
     place, row = tl.arange(0, BATCH), tl.arange(0, ROWS)
     mask = place < batch
     slot = tl.load(slots + place, mask=mask, other=0)
@@ -57,8 +56,9 @@ def advance_batch(
     live = tl.load(draft_counts + slot, mask=mask, other=0)
     live = tl.where(runs, tl.minimum(live, T - 1), 0)
     tokens = tl.load(
-        sampled_rows + place[:, None] * T + row[None, :], mask=mask[:, None] & (row < T)[None, :], other=0
-    )
+        sampled_rows + place[:, None] * T + row[None, :],
+        mask=mask[:, None] & (row < T)[None, :], other=0, cache_modifier=".cg",
+    )  # fmt: skip
     drafts = tl.load(
         inputs + slot[:, None] * inputs_stride + 1 + row[None, :],
         mask=mask[:, None] & (row < T - 1)[None, :], other=-1,
@@ -112,3 +112,60 @@ def advance_batch(
     header = tl.where(field == 6, moved[:, None], header)
     tl.store(record + field, header, mask=mask[:, None] & (field >= 0))
     tl.store(record + HEADER + row[None, :], tokens, mask=mask[:, None] & (row < T)[None, :])
+
+
+@triton.jit
+def advance_batch(
+    sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
+    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
+    ring_step, records, entries, entry_stride, credit, thousandths, batch,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """The end of a pass after its tokens were chosen."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    advance_sequences(
+        sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts,
+        remaining, unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths,
+        draft_lengths, draft_stride, ring_step, records, entries, entry_stride, credit, thousandths,
+        batch, T, K, BATCH, SIMULATED,
+    )  # fmt: skip
+
+
+@triton.jit
+def sample_and_advance_batch(
+    logits, stride, temperature, seeds, maxima, numbers, places, arrivals, vocabulary, blocks,
+    sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
+    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
+    ring_step, records, entries, entry_stride, credit, thousandths, batch,
+    DRAWN: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Tokens of rows that are not truncated, then the end of the pass by the last program of all."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    block, row = tl.program_id(0), tl.program_id(1)
+    slot = tl.load(slots + row // T)
+    position = tl.load(lengths + slot) + row % T + 1
+    best, place = best_of_block(
+        logits + row.to(tl.int64) * stride, block, tl.load(temperature + slot), seeds + slot, position,
+        logits, maxima + row * blocks, vocabulary, blocks, DRAWN, False, BLOCK, BLOCKS,
+    )  # fmt: skip
+    rows = tl.num_programs(1)
+    maxima += row * blocks
+    numbers += row * blocks
+    places += row * blocks
+    tl.store(numbers + block, best)
+    tl.store(places + block, place)
+    if is_last(arrivals + row, blocks):
+        token = token_of_row(numbers, places, maxima, logits, blocks, DRAWN, False, BLOCKS)
+        tl.store(sampled_rows + row, token)
+        if is_last(arrivals + rows, rows):
+            advance_sequences(
+                sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride,
+                draft_counts, remaining, unstoppable, draft_limit, stop_tokens, stops, accepted_out,
+                window_lengths, draft_lengths, draft_stride, ring_step, records, entries,
+                entry_stride, credit, thousandths, batch, T, K, BATCH, SIMULATED,
+            )  # fmt: skip

@@ -55,6 +55,17 @@ def sample_drafts(
     )
 
 
+def find_maxima(logits: Tensor, scratch: SamplingScratch) -> None:
+    """Each block's largest logit to `scratch.numbers[0]`, as draws need it first."""
+    rows, vocabulary = logits.shape
+    blocks = triton.cdiv(vocabulary, BLOCK)
+    early = has_dependent_launch(logits)
+    block_maxima[(blocks, rows)](
+        logits, logits.stride(0), scratch.numbers[0], vocabulary, blocks,
+        BLOCK=BLOCK, PDL=early, num_warps=WARPS, launch_pdl=early,
+    )  # fmt: skip
+
+
 def _sample(
     logits: Tensor,
     geometry: StepGeometry,
@@ -71,10 +82,7 @@ def _sample(
     early = has_dependent_launch(logits)
     drawn = choice is not RowChoice.LARGEST
     if drawn:
-        block_maxima[(blocks, rows)](
-            logits, logits.stride(0), scratch.numbers[0], vocabulary, blocks,
-            BLOCK=BLOCK, PDL=early, num_warps=WARPS, launch_pdl=early,
-        )  # fmt: skip
+        find_maxima(logits, scratch)
     if choice is RowChoice.TRUNCATED:
         _draw_truncated(logits, geometry, sampling, scratch, token_ids, out, by_slot)
     best_of_blocks[(blocks, rows)](

@@ -113,7 +113,9 @@ def best_of_blocks(
     )  # fmt: skip
     numbers += row * blocks
     places += row * blocks
-    if is_last(numbers + block, places + block, best, place, arrivals + row, blocks):
+    tl.store(numbers + block, best)
+    tl.store(places + block, place)
+    if is_last(arrivals + row, blocks):
         token = token_of_row(numbers, places, maxima + row * blocks, token_ids, blocks, DRAWN, MAPPED, BLOCKS)
         tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), token)
 
@@ -142,13 +144,11 @@ def best_of_block(
 
 
 @triton.jit
-def is_last(number, place_of_number, best, place, arrivals, blocks):
-    """Leave a block's result and say whether all others have left theirs."""
-    tl.store(number, best)
-    tl.store(place_of_number, place)
+def is_last(arrivals, programs):
+    """Whether all other programs have arrived here, and hence what they stored can be read past L1."""
     # The barrier puts every thread's stores before the count, the count puts them before the last reader.
     tl.debug_barrier()
-    last = tl.atomic_add(arrivals, 1, sem="acq_rel") == blocks - 1
+    last = tl.atomic_add(arrivals, 1, sem="acq_rel") == programs - 1
     if last:
         tl.store(arrivals, 0)
     return last
