@@ -16,6 +16,8 @@ from draftproof.hardware.weights import WeightTable
 RESERVED = 2 << 30
 """CUDA context, libraries, compiled kernels and recorded graphs: a round figure."""
 LOGIT_BYTES = 4
+PACKING_COPIES = 2
+"""Of what is packed, besides the result: as it was stored, and halfway."""
 _GIGA = 1e9
 
 
@@ -78,13 +80,14 @@ def memory_plan(
     # Both sides of the double-buffered window inputs are kept.
     cost = sequence_cost(shape, StateLayout(1, 0, 4, kept_rows=2 * window_rows), 1)
     rows = sequences * window_rows
-    largest = max(row.nbytes for row in weights.groups if row.part is not ModelPart.MTP)
+    # Of one layer at a time; the head has one.
+    largest = max(row.nbytes / (1 if row.part is ModelPart.MTP else shape.layers) for row in weights.groups)
     items = [MemoryItem(f"weights: {group}", nbytes) for group, nbytes in groups.items() if nbytes > 1e7]
     items += [
         MemoryItem("recurrent states", (sequences + 1) * cost.state),
         MemoryItem("keys and values", (sequences + 1) * positions * cost.key_value_per_token),
         MemoryItem("logits", rows * shape.vocabulary * LOGIT_BYTES),
-        MemoryItem("packing one layer", 3 * largest / max(1, shape.layers)),
+        MemoryItem("packing one layer", PACKING_COPIES * largest),
         MemoryItem("CUDA and graphs", RESERVED),
     ]
     return MemoryPlan(tuple(items))
