@@ -65,8 +65,21 @@ class StepProgram:
     def run(self) -> None:
         """A whole step."""
         self.verify()
-        self.sample()
-        self.conclude()
+        space, state = self._workspace, self._state
+        self._kernels.sample_and_advance(
+            space.logits,
+            self._window,
+            state.sampling,
+            space.choice,
+            space.sampling_scratch,
+            space.sampled,
+            state.progress,
+            state.rules,
+            space.outcome,
+            self._ring,
+            self._simulation,
+        )
+        self._draft()
 
     def verify(self) -> None:
         """Embed the windows and run the target: logits of every row."""
@@ -78,20 +91,8 @@ class StepProgram:
             self._mlp(layer.mlp, residual, space.window_mixture)
         self._kernels.packed_linear(residual, model.lm_head, norm=model.norm, out=space.logits)
 
-    def sample(self) -> None:
-        """The target's own token at every row."""
-        space = self._workspace
-        self._kernels.sample_rows(
-            space.logits,
-            self._window,
-            self._state.sampling,
-            space.choice,
-            space.sampling_scratch,
-            space.sampled,
-        )
-
     def conclude(self) -> None:
-        """Accept and move on by the sampled tokens, then draft for the next step."""
+        """Accept and move on by tokens that the host chose, then draft for the next step."""
         space = self._workspace
         self._kernels.advance(
             space.sampled,
@@ -102,8 +103,7 @@ class StepProgram:
             self._ring,
             self._simulation,
         )
-        if self._model.head is not None and self.shape.draft_tokens > 0:
-            self._draft(self._model.head)
+        self._draft()
 
     def _mix(self, layer: DeviceLayer, state: DeviceLayerState, residual: Tensor) -> None:
         mixer, space, kernels = layer.mixer, self._workspace, self._kernels
@@ -160,8 +160,11 @@ class StepProgram:
         )
         kernels.packed_linear(activated, mlp.down, residual=residual, out=residual)
 
-    def _draft(self, head: DeviceHead) -> None:
+    def _draft(self) -> None:
         """The head over the window, then its chain: as many drafts as the window has."""
+        head = self._model.head
+        if head is None or self.shape.draft_tokens == 0:
+            return
         residual = self._head_window(head)
         self._choose_draft(head, residual, 1)
         for place in range(1, self.shape.draft_tokens):

@@ -41,6 +41,7 @@ PACKAGES: Mapping[str, str] = {
     "sample_rows": "row_sampling",
     "sample_drafts": "row_sampling",
     "advance": "advance",
+    "sample_and_advance": "advance",
 }
 """Op (field of `StepKernels` and name of the function) to its folder below `draftproof.kernels`."""
 
@@ -66,6 +67,7 @@ class StepKernels:
     sample_rows: Operation
     sample_drafts: Operation
     advance: Operation
+    sample_and_advance: Operation
     report: SelectionReport
 
 
