@@ -20,7 +20,7 @@ from draftproof.kernels.step_geometry import StepGeometry
 
 SLOTS = 6
 SCRAP = 0
-SPARE_COLUMNS = 3
+SPARE_COLUMNS = 4
 """Columns of a projected row that belong to nothing here."""
 
 Decode = Callable[
