@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from draftproof.kernels.backend_rules import Backend, BackendRule
+from draftproof.kernels.backend_rules import Backend, BackendRule, rules_in_words
 from draftproof.kernels.select import Demotion, DemotionLog, SelectionReport
-from draftproof.kernels.selection_words import origin_in_words, rules_in_words, selection_lines
+from draftproof.kernels.selection_words import origin_in_words, selection_lines
 
 RULES = (BackendRule(Backend.CUDA, 8, ("nvfp4", "bf16")), BackendRule(Backend.TRITON))
 

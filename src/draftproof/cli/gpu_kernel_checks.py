@@ -13,8 +13,9 @@ from draftproof.bench.subject import load_synthetic
 from draftproof.device.self_check import self_check
 from draftproof.device.weights import device_model
 from draftproof.errors import DraftproofError
+from draftproof.kernels.backend_rules import rules_in_words
 from draftproof.kernels.select import StepKernels, kernels_for
-from draftproof.kernels.selection_words import origin_in_words, rules_in_words
+from draftproof.kernels.selection_words import origin_in_words
 
 SAMPLE = "qwen3.5-35b-a3b"
 SAMPLE_LAYOUTS = ("nvfp4-3.6", "fp8", "bf16")

@@ -87,6 +87,11 @@ def parse_table(name: str, text: str) -> TuningTable:
     return TuningTable(name, str(tested), {op: _rules(rows) for op, rows in content.items()})
 
 
+def rules_in_words(rules: Sequence[BackendRule]) -> str:
+    """Backends in order of preference: "cuda up to 8 rows, then triton"."""
+    return ", then ".join(_rule(rule) for rule in rules)
+
+
 def _rules(rows: Sequence[Mapping[str, Any]]) -> tuple[BackendRule, ...]:
     rules = []
     for row in rows:
@@ -95,3 +100,12 @@ def _rules(rows: Sequence[Mapping[str, Any]]) -> tuple[BackendRule, ...]:
             raise ValueError(f"a tuning rule has no key {sorted(unknown)[0]!r}")
         rules.append(BackendRule(Backend(row["backend"]), row.get("max_rows"), tuple(row.get("formats", ()))))
     return tuple(rules)
+
+
+def _rule(rule: BackendRule) -> str:
+    words = [rule.backend.value]
+    if rule.formats:
+        words.append(f"for {' and '.join(rule.formats)}")
+    if rule.max_rows is not None:
+        words.append(f"up to {rule.max_rows} rows")
+    return " ".join(words)

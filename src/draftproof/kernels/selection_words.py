@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from draftproof.kernels.backend_rules import BackendRule
+from draftproof.kernels.backend_rules import rules_in_words
 from draftproof.kernels.select import SelectionReport
-
-
-def rules_in_words(rules: Sequence[BackendRule]) -> str:
-    """Backends in order of preference: "cuda up to 8 rows, then triton"."""
-    return ", then ".join(_rule(rule) for rule in rules)
 
 
 def origin_in_words(report: SelectionReport) -> str:
@@ -31,12 +26,3 @@ def selection_lines(report: SelectionReport) -> Iterator[str]:
             f"  DEMOTED {demotion.op}: {demotion.backend.value}: {demotion.reason} ({calls} "
             f"{'call' if calls == 1 else 'calls'})"
         )
-
-
-def _rule(rule: BackendRule) -> str:
-    words = [rule.backend.value]
-    if rule.formats:
-        words.append(f"for {' and '.join(rule.formats)}")
-    if rule.max_rows is not None:
-        words.append(f"up to {rule.max_rows} rows")
-    return " ".join(words)

@@ -26,9 +26,7 @@ from draftproof.models.stored_linear import (
 )
 
 
-def load_packed_experts(
-    account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec, fused: bool
-) -> PackedExperts:
+def load_packed_experts(account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec) -> PackedExperts:
     """Load the experts below `prefix`.
 
     Args:
@@ -36,14 +34,14 @@ def load_packed_experts(
         prefix: of their names, up to "experts.".
         hidden: width of their input and output.
         spec: how many and how wide.
-        fused: they lie as `gate_up_proj` and `down_proj`, all experts in one tensor.
 
     Raises:
         AccountingError: a tensor is missing, has another shape, or experts are stored differently.
         UnsupportedRequest: a precision that is recognised but not loaded.
     """
     count, width = spec.num_experts, spec.intermediate_size
-    if fused:
+    # Fused: all experts in one tensor.
+    if account.has(f"{prefix}gate_up_proj"):
         both = account.take(f"{prefix}gate_up_proj", (count, 2 * width, hidden))
         gate, up = pack_dense(both[:, :width]), pack_dense(both[:, width:])
         del both

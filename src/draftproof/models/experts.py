@@ -38,10 +38,10 @@ def load_mixture(
         # One matrix product gives the router's logits and the shared expert's gate.
         router = torch.cat((router, shared_gate))
         shared = load_mlp(account, f"{prefix}shared_expert.", hidden, spec.shared_intermediate_size, target)
-    fused = account.has(f"{prefix}experts.gate_up_proj")
     if target.backend is DenseBackend.PACKED_BLOCKS:
-        packed = load_packed_experts(account, f"{prefix}experts.", hidden, spec, fused)
+        packed = load_packed_experts(account, f"{prefix}experts.", hidden, spec)
         return PackedMixture(spec, PackedLinear(pack_stored(Matrix(router))), packed, shared)
+    fused = account.has(f"{prefix}experts.gate_up_proj")
     experts = (_fused_experts if fused else _separate_experts)(
         account, f"{prefix}experts.", hidden, spec, target
     )

@@ -13,6 +13,7 @@ from draftproof.architecture.tensor_plan import ExpertLayouts
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.evidence import Verdict
 from draftproof.hardware.gpu_choice import find_gpu
+from draftproof.kernels.backend_rules import load_table, rules_in_words
 from draftproof.links.backend import check_backend
 from draftproof.links.backend_subject import stack_kernels
 from draftproof.links.code import check_code
@@ -347,13 +348,36 @@ def backend(name="Qwen_Qwen3.6-35B-A3B-FP8", stack=None, gpu="h200"):
     return check_backend(served, situation, kernels)
 
 
-def test_kernels_that_are_plain_torch_are_never_proven():
-    report = backend()
-    kernels = [item for item in report.items if item.check.startswith("kernel-")]
+def kernels_of(report):
+    return [item for item in report.items if item.check.startswith("kernel-")]
+
+
+def test_kernels_are_those_of_the_table_that_the_engine_reads():
+    kernels = kernels_of(backend())
+    # Without files the head's precision is a promise, so its kernels stay open.
+    trunk = [item for item in kernels if "of-the-mtp-head" not in item.check]
+    assert {item.verdict for item in trunk} == {Verdict.PROVEN}
+    table = load_table(90)
+    experts = next(item for item in kernels if item.check == "kernel-expert-gemm-routed-experts")
+    assert rules_in_words(table.of("experts_step")) in experts.observed
+    assert f"timed on {table.tested}" in experts.observed
+    assert experts.where[0].file == "draftproof/kernels/tuning/sm90.toml"
+
+
+def test_kernels_that_nobody_ran_on_such_a_gpu_are_open():
+    report = backend(gpu="rtx-pro-6000")
+    kernels = kernels_of(report)
     assert kernels
     assert {item.verdict for item in kernels} == {Verdict.UNKNOWN}
-    assert all("draftproof doctor" in item.reason for item in kernels)
+    assert all("nobody has run on SM120" in item.reason for item in kernels)
     assert report.verdict is Verdict.UNKNOWN
+
+
+def test_a_version_without_tables_has_plain_torch_and_proves_nothing(changed):
+    stack = changed("draftproof/kernels/tuning/sm90.toml", "backend", "engine")
+    kernels = kernels_of(backend(stack=stack))
+    assert {item.verdict for item in kernels} == {Verdict.UNKNOWN}
+    assert all("draftproof doctor" in item.reason for item in kernels)
 
 
 def test_quantised_weights_that_are_converted_are_a_warning_where_the_gpu_could_multiply_them():

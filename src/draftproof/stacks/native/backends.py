@@ -1,4 +1,4 @@
-"""Link 5 for draftproof's own engine: plain torch operations everywhere, and one state for each sequence."""
+"""Link 5 for draftproof's own engine: its kernels on a GPU, plain torch elsewhere, one state a sequence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from draftproof.hardware.state_layout import StateLayout
 from draftproof.hardware.weights import WeightTable
 from draftproof.stacks.backend_facts import BackendFacts, KernelChoice, Operation, Phase
 from draftproof.stacks.launch_facts import LaunchJudgement
+from draftproof.stacks.native.gpu_kernels import GpuKernels, gpu_kernels
 from draftproof.stacks.native.own_source import STATE_STORE, STORED_LINEAR, function_place
 from draftproof.stacks.place import Place
 from draftproof.stacks.reading import Reading, found, not_understood
@@ -19,9 +20,21 @@ from draftproof.stacks.source import SourceTree
 BACKEND = "torch"
 _STASH = {"recurrent", "convolution", "stash_inputs", "stash_log_decay", "stash_beta"}
 _OTHERS = (
-    (Operation.ATTENTION, "attention layers", "draftproof/kernels/paged_attention/reference.py"),
-    (Operation.GATED_DELTA_NET, "mixers", "draftproof/kernels/gated_delta_step/reference.py"),
+    (
+        Operation.ATTENTION,
+        "attention layers",
+        "decode_attention",
+        "draftproof/kernels/paged_attention/reference.py",
+    ),
+    (
+        Operation.GATED_DELTA_NET,
+        "mixers",
+        "gated_delta_decode",
+        "draftproof/kernels/gated_delta_step/reference.py",
+    ),
 )
+_OPS = {Operation.DENSE_GEMM: "packed_linear", Operation.EXPERT_GEMM: "experts_step"}
+"""The engine's ops by kind of kernel."""
 _MATRICES = (
     (ModelPart.TRUNK, TensorGroup.ROUTED_EXPERT, Operation.EXPERT_GEMM, "routed experts"),
     (ModelPart.TRUNK, TensorGroup.SHARED_EXPERT, Operation.DENSE_GEMM, "shared experts"),
@@ -39,20 +52,25 @@ def backends(
 ) -> BackendFacts:
     """Which code runs each group, and how states are kept.
 
-    There are no GPU kernels of its own: every operation is written in plain torch, which runs on whatever the
-    installed torch was built for. Whether that is this GPU is for `draftproof doctor` on the machine to say.
+    On a GPU whose capability has a tuning table the table says which kernels run, and where they were tried.
+    Without a GPU, or in a version without tables, every operation is plain torch, which runs on whatever the
+    installed torch was built for; whether that is this device is for `draftproof doctor` on it to say.
 
     Raises:
         SourceError: a file of the engine cannot be read or parsed.
     """
-    choices = [choice for row in _MATRICES if weights for choice in _matrices(tree, weights, situation, *row)]
-    for operation, group, file in _OTHERS:
-        place = _first_function(tree, file)
-        choices.append(
-            KernelChoice(
-                operation, group, "", Phase.ANY, _portable(file, place), _open(situation), native=None
-            )
-        )
+    kernels = gpu_kernels(tree, situation.gpu) if situation.gpu else None
+    choices = [
+        choice
+        for row in _MATRICES
+        if weights
+        for choice in _matrices(tree, weights, situation, kernels, *row)
+    ]
+    for operation, group, op, file in _OTHERS:
+        backend, valid = _portable(file, _first_function(tree, file)), _open(situation)
+        if kernels is not None:
+            backend, valid = kernels.backend(op), kernels.valid(op)
+        choices.append(KernelChoice(operation, group, "", Phase.ANY, backend, valid, native=None))
     count = judgement.resolved.draft_tokens.value
     rows = (situation.draft_tokens if count is None else count) + 1
     return BackendFacts(tuple(choices), _state_layout(tree, rows))
@@ -62,6 +80,7 @@ def _matrices(
     tree: SourceTree,
     weights: WeightTable,
     situation: Situation,
+    kernels: GpuKernels | None,
     part: ModelPart,
     group: TensorGroup,
     operation: Operation,
@@ -72,7 +91,9 @@ def _matrices(
     reader = function_place(tree, STORED_LINEAR, "read_matrix")
     choices = []
     for precision in precisions[:1]:
-        valid: Reading[bool] = _open(situation)
+        backend, valid = _portable(STORED_LINEAR, reader), _open(situation)
+        if kernels is not None:
+            backend, valid = kernels.backend(_OPS[operation]), kernels.valid(_OPS[operation])
         if not precision.is_loaded:
             sentence = f"{precision.value} is a precision that is not loaded"
             valid = found(False, sentence, *((refused,) if refused else ()))
@@ -82,7 +103,7 @@ def _matrices(
                 words,
                 precision.value,
                 Phase.ANY,
-                _portable(STORED_LINEAR, reader),
+                backend,
                 valid,
                 native=True if precision.is_plain else False if precision is not Precision.UNKNOWN else None,
                 is_promised=part is ModelPart.MTP and not weights.from_files,
