@@ -1,4 +1,4 @@
-"""Routing in CUDA for GPUs from SM90 on: up to 8 rows in one launch."""
+"""Routing in CUDA for GPUs from SM90 on, in one launch."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
-from draftproof.kernels.routing.routing import FewRowsRouting, Routing, RoutingScratch
+from draftproof.kernels.routing.routing import MOST_GROUPS, FewRowsRouting, Routing, RoutingScratch
 
-SOURCE = Path(__file__).parent / "few_rows.cu"
-INPUTS = 8
-"""Of every row, by one thread."""
-ROUTER_ROWS = 2
-"""Of the router's rows, by one block."""
-LEAST_HIDDEN, MOST_HIDDEN, HIDDEN_MULTIPLE = 1024, 8192, 256
+SOURCE = Path(__file__).with_name("route.cu")
+GROUP_ROWS = 16
+"""Rows of one thread block."""
+ROUTER_ROWS = 8
+"""Of the router's rows, of one thread block."""
+WARP_INPUTS = 256
+LEAST_HIDDEN, MOST_HIDDEN = 1024, 4096
 MOST_EXPERTS, MOST_CHOSEN = 512, 32
 
 
@@ -32,20 +33,23 @@ def supports_route(
     routing: Routing,
 ) -> str | None:
     """Why this call cannot run here, or None."""
-    hidden = residual.shape[1]
-    if not isinstance(routing, FewRowsRouting):
-        return f"{residual.shape[0]} rows are for the portable kernels"
+    if residual.device.type != "cuda" or torch.cuda.get_device_capability(residual.device) < (9, 0):
+        return "needs compute capability 9.0"
+    reason = unsupported_shape(*residual.shape, router, spec)
+    return reason or (None if is_available() else "cuda-bindings is not installed")
+
+
+def unsupported_shape(rows: int, hidden: int, router: PackedMatrix, spec: MoeSpec) -> str | None:
+    """The part of `supports_route` that does not ask the GPU."""
+    if rows > MOST_GROUPS * GROUP_ROWS:
+        return f"{rows} rows, at most {MOST_GROUPS * GROUP_ROWS}"
     if router.format is not WeightFormat.BF16:
         return f"the router is {router.format.value}, not bf16"
-    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % HIDDEN_MULTIPLE:
-        return (
-            f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
-        )
+    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % WARP_INPUTS:
+        return f"hidden size {hidden} is no multiple of {WARP_INPUTS} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
     if spec.num_experts > MOST_EXPERTS or spec.experts_per_token > MOST_CHOSEN:
-        return f"{spec.num_experts} experts, at most {MOST_EXPERTS}"
-    if torch.cuda.get_device_capability(residual.device) < (9, 0):
-        return "it needs compute capability 9.0"
-    return None if is_available() else "cuda-bindings is not installed"
+        return f"{spec.experts_per_token} of {spec.num_experts} experts"
+    return None
 
 
 def route(
@@ -56,28 +60,41 @@ def route(
     scratch: RoutingScratch,
     routing: Routing,
 ) -> None:
-    """Choose each row's experts; arguments as in the reference. Of `scratch`, logits and arrivals."""
-    assert isinstance(routing, FewRowsRouting)
+    """Choose each row's experts; arguments as in the reference. Few rows leave `chosen` and `weights` alone."""
     rows, hidden = residual.shape
-    kernel = _kernel(rows, hidden, spec, residual.device)
+    few = isinstance(routing, FewRowsRouting)
+    lists: tuple[Tensor | None, ...]
+    if isinstance(routing, FewRowsRouting):
+        lists = routing.distinct, routing.row_weights, None, None, None
+        room = len(routing.row_weights)
+    else:
+        lists = (
+            *(routing.offsets, routing.pair_weights, routing.pair_rows),
+            *(routing.pair_places, routing.blocks),
+        )
+        room = len(routing.blocks) - 1
     arguments = (
-        residual, norm.weight, router.blocks, scratch.logits, scratch.arrivals, routing.distinct,
-        routing.row_weights, routing.shared_weight, residual.stride(0), scratch.logits.stride(0),
-        norm.epsilon,
-    )  # fmt: skip
-    kernel.launch((-(-router.rows // ROUTER_ROWS),), hidden // INPUTS, arguments)
+        *(residual, norm.weight, router.blocks),
+        *(scratch.logits, scratch.chosen, scratch.weights, scratch.arrivals),
+        *(*lists, routing.shared_weight),
+        *(rows, residual.stride(0), scratch.logits.stride(0), room, norm.epsilon),
+    )
+    grid = -(-router.rows // ROUTER_ROWS), -(-rows // GROUP_ROWS)
+    row_room = hidden * 2 * (ROUTER_ROWS if few else GROUP_ROWS)
+    sort_room = 0 if few else spec.num_experts * 4 * -(-rows // 32)
+    kernel = _kernel(hidden, spec, few, residual.device)
+    kernel.launch(grid, hidden // 8, arguments, max(row_room, sort_room))
 
 
-def _kernel(rows: int, hidden: int, spec: MoeSpec, device: torch.device) -> Kernel:
+def _kernel(hidden: int, spec: MoeSpec, few: bool, device: torch.device) -> Kernel:
     return load_kernel(
         SOURCE,
-        "route_few_rows",
+        "route",
         device,
-        ROWS=rows,
         HIDDEN=hidden,
         EXPERTS=spec.num_experts,
         TOP=spec.experts_per_token,
         SHARED=int(spec.shared_intermediate_size > 0),
         NORMALIZE=int(spec.normalize_top_k),
-        ROUTER_ROWS=ROUTER_ROWS,
+        MANY=int(not few),
     )

@@ -16,6 +16,10 @@ BLOCK_PAIRS = 16
 """Most pairs of one block of `ManyRowsRouting.blocks`."""
 
 
+MOST_GROUPS = 32
+"""Most groups of 16 rows that one call can route."""
+
+
 @dataclass(frozen=True)
 class FewRowsRouting:
     """For at most `FEW_ROWS` rows.
@@ -67,7 +71,7 @@ class RoutingScratch:
         logits: [rows, router's padded rows] float32: of the experts, then of the shared expert's gate.
         chosen: [rows, experts per token] int32, best first.
         weights: the same shape, float32.
-        arrivals: [4] int32, zeros between launches.
+        arrivals: [MOST_GROUPS + 1] int32, zeros between launches.
     """
 
     logits: Tensor
@@ -120,7 +124,7 @@ def routing_scratch(rows: int, spec: MoeSpec, router_rows: int, device: torch.de
         logits=torch.zeros(rows, router_rows, dtype=torch.float32, device=device),
         chosen=torch.zeros(shape, dtype=torch.int32, device=device),
         weights=torch.zeros(shape, dtype=torch.float32, device=device),
-        arrivals=torch.zeros(4, dtype=torch.int32, device=device),
+        arrivals=_integers(device, MOST_GROUPS + 1),
     )
 
 

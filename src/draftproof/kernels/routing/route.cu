@@ -1,0 +1,279 @@
+// Routing in one launch: norm, router product, the choice of each row, and the list of distinct experts (MANY 0, up
+// to 8 rows) or the pairs sorted by expert (MANY 1, up to 512 rows).
+//
+// A thread block multiplies 16 rows by 8 of the router's rows, each warp 256 inputs of them; the block that arrives
+// last of those of 16 rows chooses their experts, and the last of all makes the list. HIDDEN, EXPERTS, TOP, SHARED (0 or
+// 1: the shared expert's gate is the router's last row), NORMALIZE.
+#include "matrix.cuh"
+#include "memory.cuh"
+
+#define OUTPUTS (EXPERTS + SHARED)
+#define CHUNKS (HIDDEN / 32)
+#define WARPS (HIDDEN / 256)
+#define THREADS (WARPS * 32)
+#define WARP_CHUNKS 8
+#define ROWS 16      // of a thread block
+#define COLUMNS 8    // router rows of a thread block
+#define FEW 8
+#define LANE_EXPERTS ((EXPERTS + 31) / 32)
+#define WORDS ((EXPERTS + 31) / 32)
+#define MOST_ROWS 512
+#define PAIRS 16     // of a block of sorted pairs
+
+__device__ __forceinline__ void copy_async_16(void* destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source) : "memory");
+}
+__device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ bool arrives_last(uint32_t* counter, uint32_t count) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
+    last = before == count - 1;
+  }
+  __syncthreads();
+  return last;
+}
+
+// Unsigned integers in the order of the floats; NaN below every number, and 0 for "taken".
+__device__ __forceinline__ uint32_t sortable(float value) {
+  const uint32_t bits = __float_as_uint(value);
+  return value != value ? 1u : bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+__device__ __forceinline__ float unsorted(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key); }
+
+// The experts of one row by one warp: chosen[j] is written, and lane j returns the weight of the j-th best.
+__device__ __forceinline__ float choose(const float* logits, int lane, int* chosen) {
+  uint32_t key[LANE_EXPERTS];
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; i++) {
+    const int e = i * 32 + lane;
+    key[i] = e < EXPERTS ? sortable(load_fresh_float(logits + e)) : 0u;
+  }
+  float all = 0.f;
+#if !NORMALIZE
+  uint32_t top = key[0];
+#pragma unroll
+  for (int i = 1; i < LANE_EXPERTS; i++) top = max(top, key[i]);
+  const float largest = unsorted(__reduce_max_sync(~0u, top));
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; i++) if (i * 32 + lane < EXPERTS) all += __expf(unsorted(key[i]) - largest);
+#endif
+  uint32_t mine = 0u, first = 0u;
+#pragma unroll 1
+  for (int j = 0; j < TOP; j++) {
+    uint32_t best = key[0];
+#pragma unroll
+    for (int i = 1; i < LANE_EXPERTS; i++) best = max(best, key[i]);
+    const uint32_t most = __reduce_max_sync(~0u, best);
+    bool owner = best == most;
+    int at = 0;
+#pragma unroll
+    for (int i = LANE_EXPERTS - 1; i >= 0; i--) if (key[i] == most) at = i;
+    const uint32_t owners = __ballot_sync(~0u, owner);
+    if (owners & (owners - 1u)) owner = owner && __reduce_min_sync(owners, owner ? (uint32_t)(at * 32 + lane) : ~0u) == (uint32_t)(at * 32 + lane);
+    if (owner) {
+      chosen[j] = at * 32 + lane;
+#pragma unroll
+      for (int i = 0; i < LANE_EXPERTS; i++) if (i == at) key[i] = 0u;
+    }
+    if (j == 0) first = most;
+    if (lane == j) mine = most;
+  }
+  const float share = lane < TOP ? __expf(unsorted(mine) - unsorted(first)) : 0.f;
+  if (NORMALIZE) all = share;
+#pragma unroll
+  for (int step = 16; step >= 1; step /= 2) all += __shfl_xor_sync(~0u, all, step);
+  return share / all;
+}
+
+// Exclusive sums over the block of up to 2 * 16 bits, one pair a thread (threads beyond THREADS do not exist; `count` of
+// them take part); `total` gets the sum.
+__device__ __forceinline__ uint2 sums_before(uint2 value, uint2* total) {
+  __shared__ uint2 of_warp[32];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
+  uint2 sum = value;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t x = __shfl_up_sync(~0u, sum.x, step), y = __shfl_up_sync(~0u, sum.y, step);
+    if (lane >= step) { sum.x += x; sum.y += y; }
+  }
+  __syncthreads();
+  if (lane == 31) of_warp[warp] = sum;
+  __syncthreads();
+  uint2 before = make_uint2(0u, 0u), all = before;
+  for (int w = 0; w < WARPS; w++) {
+    if (w == warp) before = all;
+    all.x += of_warp[w].x; all.y += of_warp[w].y;
+  }
+  *total = all;
+  return make_uint2(before.x + sum.x - value.x, before.y + sum.y - value.y);
+}
+
+#if !MANY
+#define LISTED_MOST (EXPERTS < FEW * TOP ? EXPERTS : FEW * TOP)
+// The list of distinct experts, by the whole block, from the rows' choices.
+__device__ void list_distinct(int (*chosen)[TOP], float (*weights)[TOP], int rows, int listed, int* distinct, float* row_weights) {
+  __shared__ uint32_t used[WORDS];
+  __shared__ int before[WORDS + 1];
+  __shared__ float table[LISTED_MOST][FEW];
+  for (int i = threadIdx.x; i < WORDS; i += THREADS) used[i] = 0u;
+  for (int i = threadIdx.x; i < listed * FEW; i += THREADS) table[i / FEW][i % FEW] = 0.f;
+  __syncthreads();
+  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) { const int e = chosen[i / TOP][i % TOP]; atomicOr(&used[e >> 5], 1u << (e & 31)); }
+  __syncthreads();
+  if (threadIdx.x <= WORDS) {
+    int sum = 0;
+    for (int w = 0; w < WORDS; w++) if (w < threadIdx.x) sum += __popc(used[w]);
+    before[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
+    const int row = i / TOP, e = chosen[row][i % TOP];
+    table[before[e >> 5] + __popc(used[e >> 5] & ((1u << (e & 31)) - 1u))][row] = weights[row][i % TOP];
+  }
+  for (int e = threadIdx.x; e < EXPERTS; e += THREADS) {
+    const uint32_t word = used[e >> 5], bit = 1u << (e & 31);
+    if (word & bit) distinct[1 + before[e >> 5] + __popc(word & (bit - 1u))] = e;
+  }
+  if (threadIdx.x == 0) distinct[0] = before[WORDS];
+  for (int i = before[WORDS] + threadIdx.x; i < listed; i += THREADS) distinct[1 + i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < listed * FEW; i += THREADS) row_weights[i] = table[i / FEW][i % FEW];
+}
+#else
+// Pairs sorted by expert and row, by the whole block: a bit for each row that chose an expert, counts from the bits.
+// rows_of: shared memory, [EXPERTS][words of rows].
+__device__ void sort_pairs(uint32_t* rows_of, const int* chosen, const float* weights, int rows, int room, int* offsets,
+                           int* pair_rows, float* pair_weights, int* pair_places, int* blocks) {
+  __shared__ int offset_of[EXPERTS];
+  const int words = (rows + 31) / 32;
+  for (int i = threadIdx.x; i < EXPERTS * words; i += THREADS) rows_of[i] = 0u;
+  __syncthreads();
+  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
+    const int e = (int)load_fresh_4(chosen + i), row = i / TOP;
+    atomicOr(&rows_of[e * words + (row >> 5)], 1u << (row & 31));
+  }
+  __syncthreads();
+  uint2 base = make_uint2(0u, 0u);
+  for (int first = 0; first < EXPERTS; first += THREADS) {
+    const int e = first + threadIdx.x;
+    uint2 count = make_uint2(0u, 0u), total;
+    if (e < EXPERTS)
+      for (int w = 0; w < words; w++) count.x += __popc(rows_of[e * words + w]);
+    count.y = (count.x + PAIRS - 1) / PAIRS;
+    const uint2 before = sums_before(count, &total);
+    if (e < EXPERTS) {
+      offset_of[e] = offsets[e] = base.x + before.x;
+      for (uint32_t b = 0; b < count.y; b++) blocks[1 + base.y + before.y + b] = e * 65536 + b;
+    }
+    base.x += total.x; base.y += total.y;
+  }
+  if (threadIdx.x == 0) { offsets[EXPERTS] = base.x; blocks[0] = base.y; }
+  for (int i = base.y + threadIdx.x; i < room; i += THREADS) blocks[1 + i] = 0;
+  __syncthreads();
+  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
+    const int e = (int)load_fresh_4(chosen + i), row = i / TOP;
+    const uint32_t* mine = rows_of + e * words;
+    int place = offset_of[e] + __popc(mine[row >> 5] & ((1u << (row & 31)) - 1u));
+    for (int w = 0; w < row >> 5; w++) place += __popc(mine[w]);
+    pair_rows[place] = row;
+    pair_weights[place] = load_fresh_float(weights + i);
+    pair_places[i] = place;
+  }
+}
+#endif
+
+// `lists`: MANY 0: distinct; else offsets. `list_weights`: row_weights or pair_weights.
+extern "C" __global__ __launch_bounds__(THREADS) void route(
+    const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, int* chosen, float* weights,
+    uint32_t* arrivals, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
+    float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
+  __shared__ float parts[WARPS][ROWS][COLUMNS + 1], squares[WARPS][ROWS];
+  __shared__ __align__(16) float factor[HIDDEN];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  const int first = blockIdx.x * COLUMNS, first_row = blockIdx.y * ROWS;
+  uint4 w[WARP_CHUNKS];
+#pragma unroll
+  for (int i = 0; i < WARP_CHUNKS; i++)
+    w[i] = load_once_16(router + ((size_t)(first >> 4) * CHUNKS + warp * WARP_CHUNKS + i) * 1024 + (first & 8) * 64 + lane * 16);
+  ((float4*)factor)[threadIdx.x] = ((const float4*)norm)[threadIdx.x];
+  ((float4*)factor)[threadIdx.x + THREADS] = ((const float4*)norm)[threadIdx.x + THREADS];
+  __syncthreads();
+  wait_for_predecessors();
+  release_dependents();
+  // Rows come by way of shared memory: ptxas puts plain loads between the arithmetic, one latency behind another.
+  extern __shared__ __align__(16) uint8_t memory[];
+  uint8_t* x = memory + threadIdx.x * 16;  // [half][chunk][thread] 16 bytes, each read by the thread that copies it
+#pragma unroll
+  for (int half = 0; half <= MANY; half++) {
+    const int row = min(first_row + g + 8 * half, rows - 1);  // a row too many is computed again and never stored
+    const bfloat16* source = residual + (size_t)row * residual_stride + warp * WARP_CHUNKS * 32 + t * 8;
+#pragma unroll
+    for (int i = 0; i < WARP_CHUNKS; i++) copy_async_16(x + (half * WARP_CHUNKS + i) * THREADS * 16, source + i * 32);
+  }
+  wait_copies();
+  float c[4] = {0.f, 0.f, 0.f, 0.f}, d[4] = {0.f, 0.f, 0.f, 0.f}, square[2] = {0.f, 0.f};
+#pragma unroll
+  for (int half = 0; half <= MANY; half++) {
+#pragma unroll
+    for (int i = 0; i < WARP_CHUNKS; i++) {
+      const uint4 word = *(const uint4*)(x + (half * WARP_CHUNKS + i) * THREADS * 16);
+      const float* f = factor + (warp * WARP_CHUNKS + i) * 32 + t * 8;
+      const float4 low = *(const float4*)f, high = *(const float4*)(f + 4);
+      const float v[8] = {low_half(word.x), high_half(word.x), low_half(word.y), high_half(word.y),
+                          low_half(word.z), high_half(word.z), low_half(word.w), high_half(word.w)};
+#pragma unroll
+      for (int k = 0; k < 8; k++) square[half] = fmaf(v[k], v[k], square[half]);
+      const uint32_t a0 = pack_pair(v[0] * low.x, v[1] * low.y), a2 = pack_pair(v[2] * low.z, v[3] * low.w);
+      const uint32_t b0 = pack_pair(v[4] * high.x, v[5] * high.y), b2 = pack_pair(v[6] * high.z, v[7] * high.w);
+      multiply(c, half ? 0u : a0, half ? a0 : 0u, half ? 0u : a2, half ? a2 : 0u, w[i].x, w[i].y);
+      multiply(d, half ? 0u : b0, half ? b0 : 0u, half ? 0u : b2, half ? b2 : 0u, w[i].z, w[i].w);
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    square[half] += __shfl_xor_sync(~0u, square[half], 1);
+    square[half] += __shfl_xor_sync(~0u, square[half], 2);
+    if (t == 0) squares[warp][g + 8 * half] = square[half];
+    parts[warp][g + 8 * half][2 * t] = c[2 * half] + d[2 * half];
+    parts[warp][g + 8 * half][2 * t + 1] = c[2 * half + 1] + d[2 * half + 1];
+  }
+  __syncthreads();
+  if (threadIdx.x < ROWS * COLUMNS) {
+    const int r = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
+    float sum = 0.f, all = 0.f;
+#pragma unroll
+    for (int i = 0; i < WARPS; i++) { sum += parts[i][r][column]; all += squares[i][r]; }
+    if (first_row + r < rows && first + column < OUTPUTS)
+      logits[(size_t)(first_row + r) * stride + first + column] = sum * rsqrtf(all / HIDDEN + epsilon);
+  }
+  if (!arrives_last(arrivals + 1 + blockIdx.y, gridDim.x)) return;
+  const int count = min(ROWS, rows - first_row);
+  __shared__ int chosen_here[ROWS][TOP];
+  __shared__ float weights_here[ROWS][TOP];
+  for (int r = warp; r < count; r += WARPS) {
+    const float weight = choose(logits + (size_t)(first_row + r) * stride, lane, chosen_here[r]);
+    if (lane < TOP) weights_here[r][lane] = weight;
+  }
+  if (threadIdx.x < (MANY ? count : FEW)) {
+    float gate = 0.f;
+#if SHARED
+    if (threadIdx.x < count) gate = 1.f / (1.f + __expf(-load_fresh_float(logits + (size_t)(first_row + threadIdx.x) * stride + EXPERTS)));
+#endif
+    shared_weight[first_row + threadIdx.x] = gate;
+  }
+  __syncthreads();
+#if !MANY
+  list_distinct(chosen_here, weights_here, rows, room, lists, list_weights);
+#else
+  for (int i = threadIdx.x; i < count * TOP; i += THREADS) {
+    chosen[first_row * TOP + i] = chosen_here[i / TOP][i % TOP];
+    weights[first_row * TOP + i] = weights_here[i / TOP][i % TOP];
+  }
+  if (!arrives_last(arrivals, gridDim.y)) return;
+  sort_pairs((uint32_t*)memory, chosen, weights, rows, room, lists, pair_rows, list_weights, pair_places, blocks);
+#endif
+}
