@@ -60,25 +60,27 @@ def test_the_same_bits_every_time() -> None:
 
 @pytest.mark.parametrize("shape", WIDE.values(), ids=WIDE)
 @pytest.mark.parametrize("rows", [1, 4, 7])
-@pytest.mark.parametrize("batch", [1, 4, 16, 64])
-def test_one_launch(shape: Shape, rows: int, batch: int) -> None:
+@pytest.mark.parametrize(("batch", "longest"), [(1, 0), (4, 0), (16, 0), (64, 0), (1, 9000), (2, 9000)])
+def test_clusters_or_parts(shape: Shape, rows: int, batch: int, longest: int) -> None:
+    """With room for long contexts, few sequences are shared by parts; many always by clusters."""
     lengths = ([1000, 0, 1, 63, 64, 65, 2049, 500] * 8)[:batch]
     past = Past.SETTLED if batch in (1, 16) else Past.MOVING
-    case, again = (make_case(shape, lengths, rows, device="cuda") for _ in range(2))
+    room = longest or max(lengths) + rows
+    case, again = (make_case(shape, lengths, rows, room=room, device="cuda") for _ in range(2))
     expected = run(reference, again, 1)
     assert cuda.supports(case.projected, case.parameters, case.keys, case.values, case.geometry) is None
-    torch.testing.assert_close(run(cuda, case, 1, past=past), expected, **TOLERANCE)
+    torch.testing.assert_close(run(cuda, case, 66, past=past), expected, **TOLERANCE)
     torch.testing.assert_close(case.keys, again.keys, equal_nan=True, atol=8e-3, rtol=8e-3)
     assert torch.equal(case.values.nan_to_num(), again.values.nan_to_num())
 
 
 @pytest.mark.parametrize("shape", WIDE.values(), ids=WIDE)
 @pytest.mark.parametrize("copies", [1, 16])
-def test_one_launch_for_the_selected_row(shape: Shape, copies: int) -> None:
+def test_clusters_or_parts_for_the_selected_row(shape: Shape, copies: int) -> None:
     case, again = (make_case(shape, [7, 0, 1500, 33] * copies, 4, device="cuda") for _ in range(2))
     index = torch.tensor([3, 0, 2, 1] * copies, dtype=torch.int32, device="cuda")
     expected = run(reference, again, 1, index)
-    torch.testing.assert_close(run(cuda, case, 1, index), expected, **TOLERANCE)
+    torch.testing.assert_close(run(cuda, case, 66, index), expected, **TOLERANCE)
     torch.testing.assert_close(case.keys, again.keys, equal_nan=True, atol=8e-3, rtol=8e-3)
 
 

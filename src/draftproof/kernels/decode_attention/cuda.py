@@ -1,14 +1,15 @@
-"""Attention of a device step in one CUDA launch, for heads of 256 and GPUs with thread block clusters."""
+"""Attention of a device step in CUDA, one launch or two: for heads of 256, where there are clusters of blocks."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from draftproof.kernels.cuda.compiler import is_available
-from draftproof.kernels.cuda.launch import load_kernel
+from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.decode_attention.parameters import (
     MULTIPROCESSORS,
     AttentionParameters,
@@ -27,8 +28,26 @@ LARGEST_TILE = 64
 LARGEST_CLUSTER = 8
 LOG2_E = 1.4426950408889634
 
-LONGEST_SHARE = 1024
-"""Positions that a block handles while most of the GPU is idle, before a grid without clusters is faster."""
+MOST_RANKS = 256
+"""`RANKS` in the source."""
+
+LONGEST_OF_CLUSTERS = 2048
+"""Most positions of a sequence for which the largest cluster suffices while most of the GPU is idle."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Who shares a sequence's context.
+
+    Attributes:
+        cluster: blocks of a cluster, which need no second launch; 0 for parts and a merge.
+        ranks: blocks that share.
+        stages: blocks of positions in flight.
+    """
+
+    cluster: int
+    ranks: int
+    stages: int
 
 
 def decode_attention(
@@ -43,7 +62,7 @@ def decode_attention(
     past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention`; BF16. Outputs of rows past the page table mean nothing."""
-    _launch(projected, parameters, keys, values, geometry, None, out, past)
+    _launch(projected, parameters, keys, values, geometry, None, scratch, out, past)
 
 
 def decode_attention_selected(
@@ -59,7 +78,7 @@ def decode_attention_selected(
     past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention_selected`; BF16."""
-    _launch(projected, parameters, keys, values, geometry, row_index, out, past)
+    _launch(projected, parameters, keys, values, geometry, row_index, scratch, out, past)
 
 
 def supports(
@@ -87,28 +106,30 @@ def supports(
         return f"a row stride of {projected.stride(0)} elements is no multiple of 16 bytes"
     if geometry.rows > 8:
         return f"{geometry.rows} rows a sequence are more than 8"
-    longest = geometry.page_table.shape[1] * geometry.page_size
-    cluster = cluster_for(geometry.batch, parameters.key_value_heads)
-    programs = geometry.batch * parameters.key_value_heads * cluster
-    if 2 * programs < MULTIPROCESSORS and longest > LONGEST_SHARE * cluster:
-        return f"contexts of up to {longest} positions need more programs than a cluster has"
+    if geometry.page_size % 8:
+        return f"pages of {geometry.page_size} positions are no multiple of 8"
     return None
 
 
-def cluster_for(batch: int, key_value_heads: int) -> int:
-    """Blocks that share a sequence's context: a power of two that occupies the GPU once."""
+def plan_for(batch: int, key_value_heads: int, longest_context: int, tile: int) -> Plan:
+    """A power of two of blocks in a cluster where that occupies the GPU once, or where contexts are short.
+
+    Args:
+        batch: sequences of the bucket.
+        key_value_heads: of the layer.
+        longest_context: the most positions that a sequence may have.
+        tile: rows of a block's tile.
+    """
     wanted = max(1, MULTIPROCESSORS // (batch * key_value_heads))
-    return min(LARGEST_CLUSTER, 1 << (wanted.bit_length() - 1))
-
-
-def stages_for(tile: int, cluster: int) -> int:
-    """Blocks of positions in flight: as many as shared memory holds where one block reads long contexts."""
-    return 3 if tile <= 32 and cluster <= 2 else 2
+    if wanted > 2 * LARGEST_CLUSTER and longest_context > LONGEST_OF_CLUSTERS:
+        return Plan(0, min(wanted, MOST_RANKS), 2)
+    cluster = min(LARGEST_CLUSTER, 1 << (wanted.bit_length() - 1))
+    return Plan(cluster, cluster, 3 if tile <= 32 and cluster <= 2 else 2)
 
 
 def _shared_bytes(tile: int, rows: int, stages: int) -> int:
     """Size of `Shared` in the source."""
-    statistics = 64 + 2 * tile * 4 + THREADS // 32 * tile * 4
+    statistics = 2 * tile * 4 + THREADS // 32 * tile * 4
     return statistics + tile * (PITCH + WEIGHT_PITCH) + 2 * rows * PITCH + 2 * stages * BLOCK * PITCH
 
 
@@ -119,6 +140,7 @@ def _launch(
     values: Tensor,
     geometry: StepGeometry,
     row_index: Tensor | None,
+    scratch: AttentionScratch,
     out: Tensor,
     past: Past,
 ) -> None:
@@ -126,27 +148,31 @@ def _launch(
     needed = query_rows * parameters.heads // parameters.key_value_heads
     tile = next((size for size in (16, 32) if needed <= size), LARGEST_TILE)
     tiles = -(-needed // tile)
-    cluster = cluster_for(geometry.batch, parameters.key_value_heads)
-    stages = stages_for(tile, cluster)
-    kernel = load_kernel(
-        SOURCE,
-        "decode_attention",
-        projected.device,
-        HEADS=parameters.heads,
-        KEY_VALUE_HEADS=parameters.key_value_heads,
-        GATED=int(parameters.gated),
-        ROTATED=parameters.cos.shape[1],
-        PAGE_SIZE=geometry.page_size,
-        ROWS=geometry.rows,
-        SELECTED=int(row_index is not None),
-        TILE=tile,
-        TILES=tiles,
-        CLUSTER=cluster,
-        STAGES=stages,
-        SETTLED=int(past is Past.SETTLED),
-    )
-    kernel.launch(
-        (cluster, parameters.key_value_heads * tiles, geometry.batch),
+    longest = geometry.page_table.shape[1] * geometry.page_size
+    plan = plan_for(geometry.batch, parameters.key_value_heads, longest, tile)
+    ranks = plan.ranks if plan.cluster else min(plan.ranks, scratch.splits)
+
+    def kernel(name: str) -> Kernel:
+        return load_kernel(
+            SOURCE,
+            name,
+            projected.device,
+            HEADS=parameters.heads,
+            KEY_VALUE_HEADS=parameters.key_value_heads,
+            GATED=int(parameters.gated),
+            ROTATED=parameters.cos.shape[1],
+            PAGE_SIZE=geometry.page_size,
+            ROWS=geometry.rows,
+            SELECTED=int(row_index is not None),
+            TILE=tile,
+            TILES=tiles,
+            CLUSTER=plan.cluster,
+            STAGES=plan.stages,
+            SETTLED=int(past is Past.SETTLED),
+        )
+
+    kernel("decode_attention").launch(
+        (ranks, parameters.key_value_heads * tiles, geometry.batch),
         THREADS,
         (
             projected,
@@ -168,6 +194,26 @@ def _launch(
             float(parameters.query_norm.epsilon),
             float(parameters.key_norm.epsilon),
             parameters.head_dim**-0.5 * LOG2_E,
+            scratch.partial,
+            scratch.statistics,
         ),
-        shared_bytes=_shared_bytes(tile, geometry.rows, stages),
+        shared_bytes=_shared_bytes(tile, geometry.rows, plan.stages),
+    )
+    if plan.cluster:
+        return
+    kernel("merge_parts").launch(
+        (out.shape[0] * parameters.heads,),
+        THREADS,
+        (
+            projected,
+            projected.stride(0),
+            geometry.slots,
+            geometry.lengths,
+            row_index,
+            out,
+            out.stride(0),
+            scratch.partial,
+            scratch.statistics,
+            ranks,
+        ),
     )

@@ -1,15 +1,18 @@
-// Attention of a device step in one launch: a cluster of blocks shares the context of one sequence and key/value
-// head, serves all its query heads and rows at once, and merges through each other's shared memory.
+// Attention of a device step: blocks share the context of one sequence and key/value head and serve all its query
+// heads and rows at once. The blocks of a cluster merge through each other's shared memory: one launch. Where a cluster
+// is too small for a long context, any number of blocks leave their parts to a second launch.
 //
-// Defined by the host: HEADS, KEY_VALUE_HEADS, GATED, ROTATED, PAGE_SIZE, ROWS (rows placed for each sequence),
-// SELECTED (1: only row_index[sequence] of them attends), TILE (rows x heads of the group in a block: 16, 32, 64),
-// TILES (blocks that split them), CLUSTER, STAGES, SETTLED (1: lengths, pages and committed rows were written before
-// the step).
+// Defined by the host: HEADS, KEY_VALUE_HEADS, GATED, ROTATED, PAGE_SIZE (a multiple of 8), ROWS (rows placed for each
+// sequence), SELECTED (1: only row_index[sequence] of them attends), TILE (rows x heads of the group in a block: 16,
+// 32, 64), TILES (blocks that split them), CLUSTER (0: parts for merge_parts), STAGES (2, 3), SETTLED (1: lengths,
+// pages and committed rows were written before the step).
 #include "matrix.cuh"
 #include "memory.cuh"
 
 #define DIM 256
 #define WARPS 8
+#define THREADS (WARPS * 32)
+#define RANKS 256                    // most blocks that share a context
 #define BLOCK 64                     // positions at a time, 8 for each warp
 #define PITCH (DIM * 2 + 16)         // bytes between rows in shared memory: no two of 8 rows meet in a bank
 #define WEIGHT_PITCH (BLOCK * 2 + 16)
@@ -23,7 +26,6 @@
 #define LOWEST (-1.0e30f)
 
 struct Shared {
-  unsigned long long full[8];
   float largest[TILE], total[TILE];  // of this block; the cluster reads them
   float of_warp[WARPS][TILE];
   uint8_t query[TILE * PITCH];
@@ -49,7 +51,7 @@ __device__ __forceinline__ void cluster_sync() {
     __syncthreads();
 }
 __device__ __forceinline__ uint32_t address_in(uint32_t address, int rank) {
-  if (CLUSTER == 1) return address;
+  if (CLUSTER <= 1) return address;
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
@@ -97,39 +99,45 @@ __device__ __forceinline__ void load_8(float* to, const float* from) {
   *(float4*)(to + 4) = __ldg((const float4*)from + 1);
 }
 
+// Into shared memory, 16 bytes a lane, in the background.
+__device__ __forceinline__ void copy_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void wait_for_all_but() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
 // Sequence, its place, and what of it this block does.
 struct Place {
-  int sequence, kv_head, tile, rank, length, context, blocks;
+  int sequence, kv_head, tile, rank, ranks, length, context, blocks;
   const int* pages;
   int pages_each;
+  __device__ __forceinline__ int base(int turn) const { return (rank + turn * ranks) * BLOCK; }
   __device__ __forceinline__ size_t row_of(int position) const {  // in rows of one head in a pool
     const int page = (int)load_fresh_4(pages + min(position / PAGE_SIZE, pages_each - 1));
     return ((size_t)page * PAGE_SIZE + position % PAGE_SIZE) * KEY_VALUE_HEADS + kv_head;
   }
+  // Of the first of a warp's 8 positions of a block, which lie in one page; 0 where nothing is committed.
+  __device__ __forceinline__ size_t warp_row(int turn, int warp) const {
+    const int first = base(turn) + warp * 8;
+    return turn < blocks && first < length ? row_of(first) : 0;
+  }
 };
 
-// Asks for the committed rows of one block; the first warp.
+// Asks for the committed rows of one block: two groups, keys and values, empty past the last block.
 __device__ __forceinline__ void fetch_block(Shared& s, const Place& at, const bfloat16* keys, const bfloat16* values,
-                                            int turn, int lane) {
-  const int base = (at.rank + turn * CLUSTER) * BLOCK, stage = turn % STAGES;
-  const int committed = max(0, min(BLOCK, at.length - base));
-  const uint32_t barrier = shared_address(&s.full[stage]);
-  size_t row[2];
+                                            int turn, size_t first_row, int warp, int lane) {
+  const int stage = turn % STAGES, committed = turn < at.blocks ? min(8, at.length - at.base(turn) - warp * 8) : 0;
+  const size_t row = first_row * DIM + lane * 8;
+  const uint32_t place = warp * 8 * PITCH + lane * 16;
 #pragma unroll
-  for (int i = 0; i < 2; i++)
-    if (lane + 32 * i < committed) row[i] = at.row_of(base + lane + 32 * i);
-  if (lane == 0) barrier_expect(barrier, committed * DIM * 4);
-  __syncwarp();
+  for (int n = 0; n < 8; n++)
+    if (n < committed) copy_16(shared_address(s.keys[stage]) + place + n * PITCH, keys + row + n * KEY_WIDTH);
+  close_group();
 #pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int n = lane + 32 * i;
-    if (n < committed) copy_bulk(shared_address(s.keys[stage] + n * PITCH), keys + row[i] * DIM, DIM * 2, barrier);
-  }
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const int n = lane + 32 * i;
-    if (n < committed) copy_bulk(shared_address(s.values[stage] + n * PITCH), values + row[i] * DIM, DIM * 2, barrier);
-  }
+  for (int n = 0; n < 8; n++)
+    if (n < committed) copy_16(shared_address(s.values[stage]) + place + n * PITCH, values + row + n * KEY_WIDTH);
+  close_group();
 }
 
 struct Inputs {
@@ -140,64 +148,78 @@ struct Inputs {
   float query_epsilon, key_epsilon;
 };
 
-// All of the tile's queries into shared memory, TILE / WARPS a warp.
-__device__ __forceinline__ void place_queries(Shared& s, const Inputs& in, const Place& at, int selected, int warp,
-                                              int lane) {
-  uint4 raw[TILE / WARPS];
-  float weight[8];
+// What a warp has to norm and rotate: TILE / WARPS queries, and one of the window's own keys, with its value.
+struct Raw {
+  uint4 query[TILE / WARPS], key, value;
+  __device__ __forceinline__ void load(const Inputs& in, const Place& at, int selected, int warp, int lane) {
+    const bfloat16* window = in.projected + (size_t)at.sequence * ROWS * in.stride + lane * 8;
 #pragma unroll
-  for (int i = 0; i < TILE / WARPS; i++) {
-    const int m = at.tile * TILE + warp * (TILE / WARPS) + i, j = SELECTED ? selected : m / GROUP;
-    const bfloat16* row = in.projected + (size_t)(at.sequence * ROWS + j) * in.stride;
-    raw[i] = make_uint4(0, 0, 0, 0);
-    if (m < QUERY_ROWS * GROUP) raw[i] = load_fresh_16(row + (at.kv_head * GROUP + m % GROUP) * HEAD_STRIDE + lane * 8);
+    for (int i = 0; i < TILE / WARPS; i++) {
+      const int m = at.tile * TILE + warp * (TILE / WARPS) + i, j = SELECTED ? selected : m / GROUP;
+      query[i] = make_uint4(0, 0, 0, 0);
+      if (m < QUERY_ROWS * GROUP)
+        query[i] = load_fresh_16(window + j * in.stride + (at.kv_head * GROUP + m % GROUP) * HEAD_STRIDE);
+    }
+    if (warp < ROWS) {
+      const bfloat16* row = window + warp * in.stride + QUERY_WIDTH + at.kv_head * DIM;
+      key = load_fresh_16(row); value = load_fresh_16(row + KEY_WIDTH);
+    }
   }
+};
+
+struct Angles {
+  float cos[8], sin[8];
+  __device__ __forceinline__ void load(const Inputs& in, int position, int lane) {
+    const size_t place = (size_t)min(position, in.angle_count - 1) * ROTATED + lane * 8;
+    if (lane * 8 < ROTATED) { load_8(cos, in.cos + place); load_8(sin, in.sin + place); }
+  }
+};
+
+__device__ __forceinline__ void place_queries(Shared& s, const Raw& raw, const Inputs& in, const Place& at, int selected,
+                                              int warp, int lane) {
+  float weight[8];
   load_8(weight, in.query_weight + lane * 8);
 #pragma unroll
   for (int i = 0; i < TILE / WARPS; i++) {
-    const int local = warp * (TILE / WARPS) + i, m = at.tile * TILE + local, j = SELECTED ? selected : m / GROUP;
-    const size_t angle = (size_t)min(at.length + min(j, ROWS - 1), in.angle_count - 1) * ROTATED + lane * 8;
-    float cos[8], sin[8];
-    if (lane * 8 < ROTATED) { load_8(cos, in.cos + angle); load_8(sin, in.sin + angle); }
+    const int local = warp * (TILE / WARPS) + i, j = SELECTED ? selected : (at.tile * TILE + local) / GROUP;
+    Angles angles;
+    angles.load(in, at.length + min(j, ROWS - 1), lane);
     *(uint4*)(s.query + local * PITCH + lane * 16) =
-        norm_and_rotate(raw[i], weight, in.query_epsilon, cos, sin, lane);
+        norm_and_rotate(raw.query[i], weight, in.query_epsilon, angles.cos, angles.sin, lane);
   }
 }
 
-// The window's own keys and values into shared memory and, by one block of the cluster, into the pages; a row a warp.
-__device__ __forceinline__ void place_keys(Shared& s, const Inputs& in, const Place& at, bfloat16* keys,
-                                           bfloat16* values, int warp, int lane) {
-  if (warp >= ROWS) return;
+// The window's own keys and values into shared memory and, by the block whose positions they are, into the pages; a
+// row a warp.
+__device__ __forceinline__ void place_keys(Shared& s, const Raw& raw, const Inputs& in, const Place& at, bfloat16* keys,
+                                           bfloat16* values, size_t own_row, int warp, int lane) {
   const int position = at.length + warp;
-  const bfloat16* row = in.projected + (size_t)(at.sequence * ROWS + warp) * in.stride + QUERY_WIDTH +
-                        at.kv_head * DIM + lane * 8;
-  const uint4 raw = load_fresh_16(row), value = load_fresh_16(row + KEY_WIDTH);
-  float weight[8], cos[8], sin[8];
+  float weight[8];
+  Angles angles;
   load_8(weight, in.key_weight + lane * 8);
-  const size_t angle = (size_t)min(position, in.angle_count - 1) * ROTATED + lane * 8;
-  if (lane * 8 < ROTATED) { load_8(cos, in.cos + angle); load_8(sin, in.sin + angle); }
-  const uint4 key = norm_and_rotate(raw, weight, in.key_epsilon, cos, sin, lane);
+  angles.load(in, position, lane);
+  const uint4 key = norm_and_rotate(raw.key, weight, in.key_epsilon, angles.cos, angles.sin, lane);
   *(uint4*)(s.fresh[0] + warp * PITCH + lane * 16) = key;
-  *(uint4*)(s.fresh[1] + warp * PITCH + lane * 16) = value;
-  if (at.tile == 0 && position / BLOCK % CLUSTER == at.rank && position / PAGE_SIZE < at.pages_each) {
-    const size_t there = at.row_of(position) * DIM + lane * 8;
+  *(uint4*)(s.fresh[1] + warp * PITCH + lane * 16) = raw.value;
+  if (at.tile == 0 && position / BLOCK % at.ranks == at.rank && position / PAGE_SIZE < at.pages_each) {
+    const size_t there = own_row * DIM + lane * 8;
     *(uint4*)(keys + there) = key;
-    *(uint4*)(values + there) = value;
+    *(uint4*)(values + there) = raw.value;
   }
 }
 
-// Rows of a block that are not committed: the window's own, and zeros up to a whole step of the matrix units.
+// Those of a warp's 8 rows that are not committed: the window's own, and zeros.
 __device__ __forceinline__ void fill_block(Shared& s, const Place& at, int base, int stage, int warp, int lane) {
-  const int end = min(BLOCK, (at.context - base + 15) & ~15);
-  for (int n = max(0, at.length - base) + warp; n < end; n += WARPS) {
-    const int j = base + n - at.length;
+  const int first = base + warp * 8;
+  for (int n = max(0, at.length - first); n < 8; n++) {
+    const int j = first + n - at.length, place = (warp * 8 + n) * PITCH + lane * 16;
     uint4 key = make_uint4(0, 0, 0, 0), value = key;
     if (j < ROWS) {
       key = *(const uint4*)(s.fresh[0] + j * PITCH + lane * 16);
       value = *(const uint4*)(s.fresh[1] + j * PITCH + lane * 16);
     }
-    *(uint4*)(s.keys[stage] + n * PITCH + lane * 16) = key;
-    *(uint4*)(s.values[stage] + n * PITCH + lane * 16) = value;
+    *(uint4*)(s.keys[stage] + place) = key;
+    *(uint4*)(s.values[stage] + place) = value;
   }
 }
 
@@ -249,25 +271,26 @@ __device__ __forceinline__ void add_values(Shared& s, int stage, int steps, int 
   }
 }
 
+#if CLUSTER
 // The blocks of the cluster put together: each its share of the outputs, added in the order of ranks.
 __device__ __forceinline__ void merge(Shared& s, const Inputs& in, const Place& at, int selected, bfloat16* out,
                                       int out_stride, int thread) {
   constexpr int EACH = TILE * (DIM / 4) / CLUSTER;
-  uint2 gate[(EACH + 255) / 256];
+  uint2 gate[(EACH + THREADS - 1) / THREADS];
 #pragma unroll
-  for (int n = 0; n < (EACH + 255) / 256; n++) {
-    const int e = at.rank * EACH + n * 256 + thread, m = at.tile * TILE + e / (DIM / 4);
+  for (int n = 0; n < (EACH + THREADS - 1) / THREADS; n++) {
+    const int e = at.rank * EACH + n * THREADS + thread, m = at.tile * TILE + e / (DIM / 4);
     const int j = SELECTED ? selected : m / GROUP, head = at.kv_head * GROUP + m % GROUP;
-    if (GATED && n * 256 + thread < EACH && m < QUERY_ROWS * GROUP)
+    if (GATED && n * THREADS + thread < EACH && m < QUERY_ROWS * GROUP)
       gate[n] = load_fresh_8(in.projected + (size_t)(at.sequence * ROWS + j) * in.stride + head * HEAD_STRIDE + DIM +
                              e % (DIM / 4) * 4);
   }
   cluster_sync();
 #pragma unroll
-  for (int n = 0; n < (EACH + 255) / 256; n++) {
-    const int e = at.rank * EACH + n * 256 + thread, local = e / (DIM / 4), d = e % (DIM / 4) * 4;
+  for (int n = 0; n < (EACH + THREADS - 1) / THREADS; n++) {
+    const int e = at.rank * EACH + n * THREADS + thread, local = e / (DIM / 4), d = e % (DIM / 4) * 4;
     const int m = at.tile * TILE + local;
-    if (n * 256 + thread >= EACH || m >= QUERY_ROWS * GROUP) continue;
+    if (n * THREADS + thread >= EACH || m >= QUERY_ROWS * GROUP) continue;
     float largest[CLUSTER], all = LOWEST;
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++) {
@@ -294,41 +317,66 @@ __device__ __forceinline__ void merge(Shared& s, const Inputs& in, const Place& 
   }
   if (CLUSTER > 1) cluster_sync();  // nobody leaves while others read
 }
+#else
+// Parts of this block: [ranks][output rows][heads] of largest scores, then of sums of weights; the same of sums of
+// values [DIM].
+__device__ __forceinline__ void leave_part(Shared& s, const Place& at, float* statistics, float* partial, int thread) {
+  const size_t plane = (size_t)gridDim.z * QUERY_ROWS * HEADS;
+  for (int e = thread; e < TILE * (DIM / 4); e += THREADS) {
+    const int local = e / (DIM / 4), d = e % (DIM / 4) * 4, m = at.tile * TILE + local;
+    if (m >= QUERY_ROWS * GROUP) break;
+    const size_t place = at.rank * plane + (size_t)(at.sequence * QUERY_ROWS + (SELECTED ? 0 : m / GROUP)) * HEADS +
+                         at.kv_head * GROUP + m % GROUP;
+    *(float4*)(partial + place * DIM + d) = *(const float4*)((const float*)s.keys + local * SUM_PITCH + d);
+    if (d == 0) { statistics[place] = s.largest[local]; statistics[at.ranks * plane + place] = s.total[local]; }
+  }
+}
+#endif
 
 extern "C" __global__ void
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
-__launch_bounds__(256, 1)
+__launch_bounds__(THREADS, 1)
 decode_attention(const bfloat16* projected, int stride, const float* query_weight, const float* key_weight,
                  const float* cos, const float* sin, int angle_count, bfloat16* keys, bfloat16* values, const int* slots,
                  const int* lengths, const int* page_table, int pages_each, const int* row_index, bfloat16* out,
-                 int out_stride, float query_epsilon, float key_epsilon, float scale) {
+                 int out_stride, float query_epsilon, float key_epsilon, float scale, float* partial, float* statistics) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   Shared& s = *(Shared*)shared_bytes;
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane >> 2, t = lane & 3;
-  release_dependents();
-  if (thread == 0) {
-#pragma unroll
-    for (int i = 0; i < STAGES; i++) barrier_init(shared_address(&s.full[i]));
-    barrier_init_done();
-  }
-  if (!SETTLED) { wait_for_predecessors(); fence_async_proxy(); }
+  const Inputs in = {projected, (size_t)stride, query_weight, key_weight, cos, sin, angle_count, query_epsilon, key_epsilon};
   Place at;
-  at.rank = blockIdx.x; at.kv_head = blockIdx.y / TILES; at.tile = blockIdx.y % TILES; at.sequence = blockIdx.z;
+  at.rank = blockIdx.x; at.ranks = gridDim.x; at.sequence = blockIdx.z;
+  at.kv_head = blockIdx.y / TILES; at.tile = blockIdx.y % TILES;
+  Raw raw;
+  int selected = 0;
+  release_dependents();
+  if (!SETTLED) {
+    wait_for_predecessors();
+    if (SELECTED) selected = (int)load_fresh_4(row_index + at.sequence);
+    raw.load(in, at, selected, warp, lane);
+  }
   const int slot = (int)load_fresh_4(slots + at.sequence);
   at.length = (int)load_fresh_4(lengths + slot);
   at.context = at.length + ROWS;
   at.pages = page_table + (size_t)slot * pages_each; at.pages_each = pages_each;
-  at.blocks = ((at.context + BLOCK - 1) / BLOCK - at.rank + CLUSTER - 1) / CLUSTER;
-  __syncthreads();
-  if (warp == 0)
-    for (int i = 0; i < min(STAGES, at.blocks); i++) fetch_block(s, at, keys, values, i, lane);
-  if (SETTLED) wait_for_predecessors();
-  const Inputs in = {projected, (size_t)stride, query_weight, key_weight, cos, sin, angle_count, query_epsilon, key_epsilon};
-  const int selected = SELECTED ? (int)load_fresh_4(row_index + at.sequence) : 0;
-  place_queries(s, in, at, selected, warp, lane);
-  place_keys(s, in, at, keys, values, warp, lane);
+  at.blocks = ((at.context + BLOCK - 1) / BLOCK - at.rank + at.ranks - 1) / at.ranks;
+  if (CLUSTER == 0 && at.blocks <= 0) return;
+  size_t rows[STAGES + 1];
+#pragma unroll
+  for (int i = 0; i <= STAGES; i++) rows[i] = at.warp_row(i, warp);
+  const size_t own_row = warp < ROWS ? at.row_of(at.length + warp) : 0;
+#pragma unroll
+  for (int i = 0; i < STAGES; i++) fetch_block(s, at, keys, values, i, rows[i], warp, lane);
+  size_t coming = rows[STAGES];  // looked up a turn before it is needed
+  if (SETTLED) {
+    wait_for_predecessors();
+    if (SELECTED) selected = (int)load_fresh_4(row_index + at.sequence);
+    raw.load(in, at, selected, warp, lane);
+  }
+  place_queries(s, raw, in, at, selected, warp, lane);
+  if (warp < ROWS && at.base(at.blocks - 1) + BLOCK > at.length) place_keys(s, raw, in, at, keys, values, own_row, warp, lane);
   __syncthreads();
 
   float largest[TALL][2], total[TALL][2], sums[TALL][4][4];
@@ -341,9 +389,11 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
       for (int n = 0; n < 4; n++) sums[i][n][2 * h] = sums[i][n][2 * h + 1] = 0.f;
     }
   for (int turn = 0; turn < at.blocks; turn++) {
-    const int base = (at.rank + turn * CLUSTER) * BLOCK, stage = turn % STAGES;
-    if (base + BLOCK > at.length) { fill_block(s, at, base, stage, warp, lane); __syncthreads(); }
-    barrier_wait(shared_address(&s.full[stage]), turn / STAGES & 1);
+    const int base = at.base(turn), stage = turn % STAGES;
+    if (base + warp * 8 + 8 > at.length) fill_block(s, at, base, stage, warp, lane);
+    if (turn == 0) wait_for_all_but<2 * STAGES - 1>();
+    else wait_for_all_but<2 * STAGES - 3>();
+    __syncwarp();
     const int position = base + warp * 8 + 2 * t;
     float c[TALL][4];
     if (base + warp * 8 < at.context) make_scores(s, stage, warp, lane, c);
@@ -362,7 +412,10 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
       }
     __syncthreads();
     // All warps are done with the block before this one: its stage is free.
-    if (warp == 0 && turn > 0 && turn - 1 + STAGES < at.blocks) fetch_block(s, at, keys, values, turn - 1 + STAGES, lane);
+    if (turn > 0) {
+      fetch_block(s, at, keys, values, turn - 1 + STAGES, coming, warp, lane);
+      coming = at.warp_row(turn + STAGES, warp);
+    }
 #pragma unroll
     for (int i = 0; i < TALL; i++)
 #pragma unroll
@@ -381,6 +434,7 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
 #pragma unroll
         for (int n = 0; n < 4; n++) { sums[i][n][2 * h] *= shrink; sums[i][n][2 * h + 1] *= shrink; }
       }
+    wait_for_all_but<2 * STAGES - 2>();
     __syncthreads();
     add_values(s, stage, (min(BLOCK, at.context - base) + 15) / 16, warp, lane, sums);
   }
@@ -408,5 +462,62 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
     for (int w = 0; w < WARPS; w++) sum += s.of_warp[w][thread];
     s.total[thread] = sum;
   }
+#if CLUSTER
   merge(s, in, at, selected, out, out_stride, thread);
+#else
+  __syncthreads();
+  leave_part(s, at, statistics, partial, thread);
+#endif
+}
+
+// Grid (output rows x heads): parts of the ranks that had a block, added in their order by four teams of 64.
+extern "C" __global__ void __launch_bounds__(THREADS)
+merge_parts(const bfloat16* projected, int stride, const int* slots, const int* lengths, const int* row_index, bfloat16* out,
+            int out_stride, const float* partial, const float* statistics, int ranks) {
+  __shared__ float factors[WARPS][RANKS];
+  __shared__ float4 sums[4][DIM / 4];
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, team = thread / 64, d = thread % 64 * 4;
+  const int row = blockIdx.x / HEADS, head = blockIdx.x % HEADS, sequence = row / QUERY_ROWS;
+  const size_t plane = gridDim.x;
+  release_dependents();
+  wait_for_predecessors();
+  const int length = (int)load_fresh_4(lengths + (int)load_fresh_4(slots + sequence));
+  const int j = SELECTED ? (int)load_fresh_4(row_index + sequence) : row % QUERY_ROWS;
+  const int used = min(ranks, (length + ROWS + BLOCK - 1) / BLOCK);
+  float all = LOWEST, total = 0.f;
+  for (int r = lane; r < used; r += 32) all = fmaxf(all, load_fresh_float(statistics + r * plane + blockIdx.x));
+#pragma unroll
+  for (int o = 16; o; o >>= 1) all = fmaxf(all, __shfl_xor_sync(~0u, all, o));
+  for (int r = lane; r < used; r += 32) {
+    const float factor = exp2f(load_fresh_float(statistics + r * plane + blockIdx.x) - all);
+    factors[warp][r] = factor;
+    total = fmaf(load_fresh_float(statistics + (ranks + r) * plane + blockIdx.x), factor, total);
+  }
+#pragma unroll
+  for (int o = 16; o; o >>= 1) total += __shfl_xor_sync(~0u, total, o);
+  __syncwarp();
+  float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll 4
+  for (int r = team; r < used; r += 4) {
+    const uint4 bits = load_fresh_16(partial + (r * plane + blockIdx.x) * DIM + d);
+    const float factor = factors[warp][r];
+    sum.x = fmaf(__uint_as_float(bits.x), factor, sum.x); sum.y = fmaf(__uint_as_float(bits.y), factor, sum.y);
+    sum.z = fmaf(__uint_as_float(bits.z), factor, sum.z); sum.w = fmaf(__uint_as_float(bits.w), factor, sum.w);
+  }
+  sums[team][d / 4] = sum;
+  __syncthreads();
+  if (team) return;
+  float4 y = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const float4 part = sums[i][d / 4];
+    y.x += part.x; y.y += part.y; y.z += part.z; y.w += part.w;
+  }
+  y.x /= total; y.y /= total; y.z /= total; y.w /= total;
+  if (GATED) {
+    const uint2 gate = load_fresh_8(projected + (size_t)(sequence * ROWS + j) * stride + head * HEAD_STRIDE + DIM + d);
+    y.x /= 1.f + __expf(-low_half(gate.x)); y.y /= 1.f + __expf(-high_half(gate.x));
+    y.z /= 1.f + __expf(-low_half(gate.y)); y.w /= 1.f + __expf(-high_half(gate.y));
+  }
+  *(uint2*)(out + (size_t)row * out_stride + head * DIM + d) = make_uint2(pack_pair(y.x, y.y), pack_pair(y.z, y.w));
 }
