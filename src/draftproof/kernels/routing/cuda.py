@@ -35,7 +35,7 @@ def supports_route(
     """Why this call cannot run here, or None."""
     if residual.device.type != "cuda" or torch.cuda.get_device_capability(residual.device) < (9, 0):
         return "needs compute capability 9.0"
-    reason = unsupported_shape(*residual.shape, router, spec)
+    reason = unsupported_shape(residual.shape[0], residual.shape[1], router, spec)
     return reason or (None if is_available() else "cuda-bindings is not installed")
 
 
@@ -60,7 +60,7 @@ def route(
     scratch: RoutingScratch,
     routing: Routing,
 ) -> None:
-    """Choose each row's experts; arguments as in the reference. Few rows leave `chosen` and `weights` alone."""
+    """Choose each row's experts; arguments as in the reference. Few rows use neither `chosen` nor `weights`."""
     rows, hidden = residual.shape
     few = isinstance(routing, FewRowsRouting)
     lists: tuple[Tensor | None, ...]
