@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.bench.precisions import LAYOUTS
 from draftproof.bench.record import result_json, write_result
-from draftproof.bench.request import BenchRequest, parse_numbers
+from draftproof.bench.request import BenchRequest, parse_layers, parse_numbers
 from draftproof.bench.run import run_bench
 from draftproof.bench.shapes import SHAPES
 from draftproof.errors import DraftproofError
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str]) -> int:
         request = BenchRequest(
             shape=options.shape,
             precision=options.precision,
-            layers=options.layers,
+            layers=None if options.layers is None else parse_layers(options.layers),
             batches=parse_numbers(options.batch, "--batch"),
             draft_tokens=parse_numbers(options.draft_tokens, "--draft-tokens"),
             context=options.context,
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--precision", choices=[layout.name for layout in LAYOUTS], default=defaults.precision
     )
-    parser.add_argument("--layers", type=int, help="only the first so many layers")
+    parser.add_argument("--layers", help="only the first so many layers; fit: as many as the memory holds")
     parser.add_argument("--batch", default="1", help="1,4,16,64")
     parser.add_argument("--draft-tokens", default="0,3", help="0,1,2,3")
     parser.add_argument("--context", type=int, default=defaults.context)

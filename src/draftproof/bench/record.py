@@ -57,6 +57,7 @@ def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
             ],
         },
         "figures": [_figures(cell) for cell in result.cells],
+        "layer_microseconds": result.layer_microseconds,
         "kernel_tables": [
             {"cell": title, "kernel_microseconds": table.kernel_microseconds, **asdict(table)}
             for title, table in result.kernel_tables

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape
-from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS
+from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS, bucket_of
 from draftproof.errors import UsageError
+
+AS_MANY_AS_FIT = 0
+"""In place of a number of layers: a slice that the GPU's memory holds."""
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class BenchRequest:
     Attributes:
         shape: a name of `shapes.SHAPES`.
         precision: a name of `precisions.LAYOUTS`.
-        layers: the first so many layers alone; None for all.
+        layers: the first so many layers alone; `AS_MANY_AS_FIT`; None for all.
         batches: sequences at once, one measurement each.
         draft_tokens: K, one measurement each; 0 is plain decoding.
         context: tokens before the measured steps, of each sequence.
@@ -54,7 +57,7 @@ class BenchRequest:
         _require((self.steps,), 1, 4096, "--steps")
         _require((self.repeats,), 1, 100, "--repeats")
         _require((self.context,), 1, spec.max_position - 1, "--context")
-        if self.layers is not None:
+        if self.layers is not None and self.layers != AS_MANY_AS_FIT:
             _require((self.layers,), 1, len(spec.layers), "--layers")
         if self.draft_rows is not None:
             _require((self.draft_rows,), 1, spec.vocab_size, "--draft-vocabulary")
@@ -71,6 +74,12 @@ class BenchRequest:
     def most_drafts(self) -> int:
         """The largest K."""
         return max(self.draft_tokens)
+
+    @property
+    def row_counts(self) -> tuple[int, ...]:
+        """Rows of all steps that are measured, rising."""
+        counts = {bucket_of(batch) * (drafts + 1) for batch in self.batches for drafts in self.draft_tokens}
+        return tuple(sorted(counts))
 
     def simulated(self, draft_tokens: int) -> float | None:
         """The accept length that is simulated for a K; None for plain decoding and without simulation."""
@@ -89,6 +98,20 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"{option} {text[:40]!r} is no list of numbers", "Write it like 1,4,16.") from error
+
+
+def parse_layers(text: str) -> int:
+    """ "12", or "fit" for as many as the memory holds.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if text == "fit":
+        return AS_MANY_AS_FIT
+    try:
+        return int(text)
+    except ValueError as error:
+        raise UsageError(f"--layers {text[:40]!r} is no number", "Write a number, or fit.") from error
 
 
 def chance_of(accept_length: float, draft_tokens: int) -> float:

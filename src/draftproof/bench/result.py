@@ -26,6 +26,7 @@ class BenchResult:
         peak_bytes: of the memory, as torch counted it.
         selection: of the kernels.
         cells: figures, in the order of the request.
+        layer_microseconds: time of one layer in plain decoding, of a slice of a model; None for a whole one.
         kernel_tables: by title of the cell.
         microbenchmarks: of all rows that were asked for.
     """
@@ -39,5 +40,6 @@ class BenchResult:
     peak_bytes: int
     selection: SelectionReport
     cells: tuple[CellFigures, ...]
+    layer_microseconds: float | None
     kernel_tables: tuple[tuple[str, KernelTable], ...]
     microbenchmarks: tuple[MicroFigure, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from time import perf_counter
 
 import torch
@@ -21,8 +22,8 @@ from draftproof.bench.stepping import (
     rewind,
     sample_steps,
 )
-from draftproof.bench.subject import Subject, load_subject, require_gpu
-from draftproof.device.graphs import Eager, recorder_for
+from draftproof.bench.subject import LAYER_GROUP, Subject, load_subject, require_gpu
+from draftproof.device.graphs import Eager, Recorder, recorder_for
 from draftproof.device.machine import StepMachine
 from draftproof.device.self_check import self_check
 from draftproof.device.shapes import StepShape, bucket_of
@@ -42,6 +43,7 @@ class _Bench:
     subject: Subject
     machines: dict[int, StepMachine]
     bandwidth: float
+    recorder: Recorder
 
 
 def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
@@ -71,15 +73,19 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
     )
     for line in selection_lines(kernels.report):
         tell(line)
-    checked = self_check(kernels, subject.model)
+    checked = self_check(kernels, subject.model, request.row_counts)
+    torch.cuda.empty_cache()
     worst = max(checked, key=lambda call: call.error)
     tell(
         f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "
         f"outputs' spread ({worst.op}, {worst.subject})"
     )
     with torch.inference_mode():
-        bench = _Bench(request, subject, _machines(request, subject, kernels, device), bandwidth)
+        recorder = Eager() if request.eager else recorder_for(device)
+        machines = _machines(request, subject, kernels, recorder)
+        bench = _Bench(request, subject, machines, bandwidth, recorder)
         cells = _measure(bench, tell)
+        layer_microseconds = _layer_microseconds(bench, kernels, tell) if request.layers is not None else None
         tables = _tables(bench, tell) if request.kernels else ()
         micro = _microbenchmarks(bench, kernels, tell) if request.microbenchmarks else ()
     return BenchResult(
@@ -92,28 +98,28 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
         peak_bytes=torch.cuda.max_memory_allocated(),
         selection=kernels.report,
         cells=cells,
+        layer_microseconds=layer_microseconds,
         kernel_tables=tables,
         microbenchmarks=micro,
     )
 
 
 def _machines(
-    request: BenchRequest, subject: Subject, kernels: StepKernels, device: torch.device
+    request: BenchRequest, subject: Subject, kernels: StepKernels, recorder: Recorder
 ) -> dict[int, StepMachine]:
     """One for each K: what it simulates is fixed when its steps are recorded."""
-    recorder = Eager() if request.eager else recorder_for(device)
     machines = {}
     for draft_tokens in request.draft_tokens:
-        simulated = request.simulated(draft_tokens)
-        machines[draft_tokens] = StepMachine(
-            kernels,
-            subject.model,
-            subject.state,
-            StepShape(max(request.batches), draft_tokens),
-            recorder,
-            None if simulated is None else round((simulated - 1.0) * 1000),
-        )
+        shape = StepShape(max(request.batches), draft_tokens)
+        machines[draft_tokens] = _machine(subject, kernels, shape, recorder, request.simulated(draft_tokens))
     return machines
+
+
+def _machine(
+    subject: Subject, kernels: StepKernels, shape: StepShape, recorder: Recorder, simulated: float | None
+) -> StepMachine:
+    drafts = None if simulated is None else round((simulated - 1.0) * 1000)
+    return StepMachine(kernels, subject.model, subject.state, shape, recorder, drafts)
 
 
 def _cells(request: BenchRequest) -> list[Cell]:
@@ -155,6 +161,33 @@ def _figures(bench: _Bench, cell: Cell, samples: list[StepSample]) -> CellFigure
     return cell_figures(cell, samples, bench.subject.sizes, workload, bench.bandwidth)
 
 
+def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> float | None:
+    """Time of one layer in plain decoding: the step of all loaded layers less that of half of them."""
+    request, subject = bench.request, bench.subject
+    count = len(subject.spec.layers)
+    half = count // (2 * LAYER_GROUP) * LAYER_GROUP
+    if not half:
+        return None
+    batch = request.batches[0]
+    seconds = []
+    for layers in (half, count):
+        part = replace(
+            subject,
+            model=replace(subject.model, layers=subject.model.layers[:layers], head=None),
+            state=replace(subject.state, trunk=subject.state.trunk[:layers]),
+        )
+        machine = _machine(part, kernels, StepShape(batch, 0), bench.recorder, None)
+        samples = []
+        for _ in range(request.repeats):
+            rewind(subject.state, batch, request.context, 0)
+            sample = sample_steps(machine, batch, 0, request.steps)
+            samples.append(sample.device_seconds / sample.steps)
+        seconds.append(median(samples))
+    found = (seconds[1] - seconds[0]) / (count - half) * 1e6
+    tell(f"one layer, plain decoding, batch {batch}: {found:.2f} us ({count} layers less {half})")
+    return found
+
+
 def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
     tables = []
     for cell in _cells(bench.request):
@@ -179,7 +212,6 @@ def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[M
     """For every number of rows that the cells have, once."""
     figures = []
     seen = set()
-    recorder = Eager() if bench.request.eager else recorder_for(bench.subject.model.embedding.device)
     for cell in _cells(bench.request):
         shape = StepShape(bucket_of(cell.batch), cell.draft_tokens)
         if shape in seen:
@@ -187,7 +219,7 @@ def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[M
         seen.add(shape)
         rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
         tell(f"kernels alone, {shape.all_rows} rows (batch {shape.batch}, K={shape.draft_tokens}):")
-        for each in microbenchmarks(bench.subject, kernels, recorder, shape):
+        for each in microbenchmarks(bench.subject, kernels, bench.recorder, shape):
             tell(
                 f"  {each.microseconds:8.2f} us  {each.nbytes / 1e6:8.2f} MB  "
                 f"{each.share(bench.bandwidth):6.1%} of bandwidth  {each.op}: {each.subject}"

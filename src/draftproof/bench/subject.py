@@ -8,7 +8,7 @@ import torch
 
 from draftproof.architecture.spec import ModelSpec
 from draftproof.bench.precisions import PrecisionLayout, layout_named
-from draftproof.bench.request import BenchRequest
+from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest
 from draftproof.bench.shapes import first_layers, load_shape
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
@@ -24,6 +24,8 @@ from draftproof.models.synthetic import SyntheticReader, synthetic_tensors
 from draftproof.runtime.state_store import StateSizes
 
 PAGE_SIZE = 16
+LAYER_GROUP = 4
+"""Three recurrent layers and one with attention, in every release."""
 PACKED = LoadTarget(torch.bfloat16, WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS)
 """How weights are kept for a device step."""
 
@@ -49,6 +51,27 @@ class Subject:
     plan: MemoryPlan
 
 
+def _layers_of(
+    request: BenchRequest, layout: PrecisionLayout, sizes: StateSizes, free: int | None
+) -> ModelSpec:
+    """The shape, cut to the layers that were asked for; "as many as fit" is whole groups of a release's four
+    kinds of layers, at least one group."""
+    spec = load_shape(request.shape)
+    if request.layers is None:
+        return spec
+    if request.layers != AS_MANY_AS_FIT:
+        return first_layers(spec, request.layers)
+    counts = range(len(spec.layers), LAYER_GROUP - 1, -LAYER_GROUP)
+    slices = (first_layers(spec, count) for count in counts)
+    fitting = (each for each in slices if free is None or _plan(each, layout, sizes).total <= free)
+    return next(fitting, first_layers(spec, LAYER_GROUP))
+
+
+def _plan(spec: ModelSpec, layout: PrecisionLayout, sizes: StateSizes) -> MemoryPlan:
+    weights = weigh_precisions(spec, layout.groups)
+    return memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
+
+
 def require_gpu() -> torch.device:
     """The GPU.
 
@@ -69,15 +92,13 @@ def load_subject(request: BenchRequest, device: torch.device) -> Subject:
     Raises:
         EnvironmentProblem: too little memory, with the budget by group.
     """
-    spec = load_shape(request.shape)
-    if request.layers is not None:
-        spec = first_layers(spec, request.layers)
     layout = layout_named(request.precision)
-    weights = weigh_precisions(spec, layout.groups)
     sizes = state_sizes(request)
-    plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+    spec = _layers_of(request, layout, sizes, free)
+    weights = weigh_precisions(spec, layout.groups)
+    plan = _plan(spec, layout, sizes)
+    if free is not None:
         plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
     loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
     with torch.inference_mode():

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from draftproof.bench.precisions import LAYOUTS
-from draftproof.bench.request import BenchRequest, parse_numbers
+from draftproof.bench.request import BenchRequest, parse_layers, parse_numbers
 from draftproof.bench.shapes import SHAPES
 from draftproof.cli.console import write_text
 
@@ -22,7 +22,9 @@ def bench(
     precision: Annotated[
         str, typer.Option(help=f"One of: {', '.join(layout.name for layout in LAYOUTS)}.")
     ] = _DEFAULT.precision,
-    layers: Annotated[int | None, typer.Option(help="The first so many layers alone.")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="The first so many layers alone; fit: as many as the memory holds.")
+    ] = None,
     batch: Annotated[str, typer.Option(help="Sequences at once: 1,4,16,64.")] = "1",
     draft_tokens: Annotated[
         str, typer.Option("--draft-tokens", "--k", help="Drafts per verify pass (K); 0 is plain decoding.")
@@ -62,7 +64,7 @@ def bench(
     request = BenchRequest(
         shape=shape,
         precision=precision,
-        layers=layers,
+        layers=None if layers is None else parse_layers(layers),
         batches=parse_numbers(batch, "--batch"),
         draft_tokens=parse_numbers(draft_tokens, "--draft-tokens"),
         context=context,

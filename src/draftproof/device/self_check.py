@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -58,8 +58,15 @@ class _Numbers:
         return torch.randn(rows, columns, device=device, generator=self._generator).to(self._dtype)
 
 
-def self_check(kernels: StepKernels, model: DeviceModel) -> tuple[CheckedCall, ...]:
+def self_check(
+    kernels: StepKernels, model: DeviceModel, row_counts: Sequence[int] = ROWS
+) -> tuple[CheckedCall, ...]:
     """Compare the products of every kind of matrix and of the experts with their definitions.
+
+    Args:
+        kernels: what is checked.
+        model: the weights to do it on.
+        row_counts: rows of the calls.
 
     Raises:
         EngineFault: a kernel gave NaN, or numbers that are wrong.
@@ -67,7 +74,7 @@ def self_check(kernels: StepKernels, model: DeviceModel) -> tuple[CheckedCall, .
     numbers = _Numbers(model.embedding)
     checked = []
     with torch.inference_mode():
-        for rows in ROWS:
+        for rows in row_counts:
             for name, matrix in distinct_matrices(model).items():
                 checked.append(_check_matrix(kernels, name, matrix, rows, numbers))
             for mlp in _mixtures(model):
