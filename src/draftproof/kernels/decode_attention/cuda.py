@@ -1,4 +1,4 @@
-"""Attention of a device step in CUDA, one launch or two: for heads of 256, where there are clusters of blocks."""
+"""Attention of a device step in CUDA, one launch or two: for heads of 256 and GPUs with clusters of blocks."""
 
 from __future__ import annotations
 

@@ -91,10 +91,12 @@ def choose_splits(batch: int, key_value_heads: int, longest_context: int) -> int
         key_value_heads: of the layer.
         longest_context: the most positions that a sequence may have.
     """
-    wanted = MULTIPROCESSORS // (batch * key_value_heads)
+    pairs = batch * key_value_heads
+    # Two programs for each multiprocessor hide each other's waits; one alone is better than three that share.
+    wanted = min(2 * MULTIPROCESSORS // pairs, MULTIPROCESSORS // key_value_heads)
     useful = -(-longest_context // SMALLEST_SHARE)
     older = min(wanted, useful)
-    return older + 1 if older > 1 else 1
+    return older + 1 if older > 3 else 1
 
 
 def make_scratch(

@@ -125,7 +125,9 @@ class _Call:
 
 def tiling_for(tile: int, batch: int) -> Tiling:
     """Settings for a tile of so many rows; measured on an H200."""
-    return Tiling(block=64, warps=8 if tile >= 32 else 4, stages=2)
+    if tile > 32 or batch == 1 or batch >= 32:
+        return Tiling(block=64, warps=8, stages=2)
+    return Tiling(block=32, warps=4, stages=3)
 
 
 def _launch(call: _Call) -> None:
