@@ -1,4 +1,4 @@
-"""Attention of a device step in CUDA, one launch or two: for heads of 256 and GPUs with clusters of blocks."""
+"""Attention of a device step in CUDA, one launch or two: for heads of 256 and GPUs with block clusters."""
 
 from __future__ import annotations
 
