@@ -60,7 +60,7 @@ def route(
     scratch: RoutingScratch,
     routing: Routing,
 ) -> None:
-    """Choose each row's experts; arguments as in the reference. Few rows use neither `chosen` nor `weights`."""
+    """Choose each row's experts; arguments as in the reference. Few rows leave `chosen`, `weights`."""
     rows, hidden = residual.shape
     few = isinstance(routing, FewRowsRouting)
     lists: tuple[Tensor | None, ...]
