@@ -98,33 +98,43 @@ __device__ __forceinline__ int operand_place(int column, int input) {
   return ((at >> 1) * 2 + (column >> 3)) * 512 + ((column & 7) * 4 + t) * 16 + (at & 1) * 8;
 }
 
-// Rows of a block of pairs as right operands, a warp for each; `inverse` gets 1 / rms.
+// Rows of a block of pairs as right operands, a warp for each; `inverse` gets 1 / rms. Loads come first, a batch of
+// them together (loads that order memory would wait for each other).
+#define BATCH (INPUTS >= 2048 ? 16 : INPUTS / 128)
 __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bfloat16* source, int stride,
                                           const float* norm, float epsilon, const int* pair_rows, int first, int count) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   for (int column = warp; column < count; column += WARPS) {
-    const int pair = first + column, row = GATED && LIST == 0 ? (int)load_fresh_4(pair_rows + pair) : pair;
-#if GATED
+    const int pair = first + column, row = GATED && LIST == 0 ? __ldcg(pair_rows + pair) : pair;
+    const bfloat16* from = source + (size_t)row * stride + lane * 4;
     float square = 0.f;
-#endif
-#pragma unroll 8
-    for (int k = lane * 4; k < INPUTS; k += 128) {
-      uint2 value = make_uint2(0u, 0u);
-      if (k < WIDTH) value = load_fresh_8(source + (size_t)row * stride + k);
-#if GATED
-      const float4 factor = norm && k < WIDTH ? *(const float4*)(norm + k) : make_float4(1.f, 1.f, 1.f, 1.f);
-      const float v0 = low_half(value.x), v1 = high_half(value.x), v2 = low_half(value.y), v3 = high_half(value.y);
-      square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
-      value = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
-#endif
-      if (MODE == 1 || MODE == 3) { value.x = raise(value.x); value.y = raise(value.y); }
-      *(uint2*)(x + operand_place(column, k)) = value;
-    }
-#if GATED
+#pragma unroll 1
+    for (int start = 0; start < INPUTS / 128; start += BATCH) {
+      uint2 value[BATCH];
 #pragma unroll
-    for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(~0u, square, step);
-    if (lane == 0) inverse[column] = norm ? rsqrtf(square / WIDTH + epsilon) : 1.f;
-#endif
+      for (int i = 0; i < BATCH; i++) {
+        const int k = (start + i) * 128 + lane * 4;
+        value[i] = k < WIDTH ? __ldcg((const uint2*)(from + (start + i) * 128)) : make_uint2(0u, 0u);
+      }
+#pragma unroll
+      for (int i = 0; i < BATCH; i++) {
+        const int k = (start + i) * 128 + lane * 4;
+        uint2 v = value[i];
+        if (GATED) {
+          const float4 factor = norm && k < WIDTH ? *(const float4*)(norm + k) : make_float4(1.f, 1.f, 1.f, 1.f);
+          const float v0 = low_half(v.x), v1 = high_half(v.x), v2 = low_half(v.y), v3 = high_half(v.y);
+          square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
+          v = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
+        }
+        if (MODE == 1 || MODE == 3) v = make_uint2(raise(v.x), raise(v.y));
+        *(uint2*)(x + operand_place(column, k)) = v;
+      }
+    }
+    if (GATED) {
+#pragma unroll
+      for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(~0u, square, step);
+      if (lane == 0) inverse[column] = norm ? rsqrtf(square / WIDTH + epsilon) : 1.f;
+    }
   }
 }
 
