@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.bench.precisions import LAYOUTS
 from draftproof.bench.record import result_json, write_result
-from draftproof.bench.request import BenchRequest, parse_layers, parse_numbers
+from draftproof.bench.request import BenchRequest, parse_draft_vocabulary, parse_layers, parse_numbers
 from draftproof.bench.run import run_bench
 from draftproof.bench.shapes import SHAPES
 from draftproof.errors import DraftproofError
@@ -19,6 +19,8 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out one command line; its exit code."""
     options = _parser().parse_args(arguments)
     try:
+        given = options.draft_vocabulary
+        draft_rows, draft_file = (None, None) if given is None else parse_draft_vocabulary(given)
         request = BenchRequest(
             shape=options.shape,
             precision=options.precision,
@@ -29,7 +31,9 @@ def main(arguments: Sequence[str]) -> int:
             steps=options.steps,
             repeats=options.repeats,
             accept_length=options.simulate_accept_length,
-            draft_rows=options.draft_vocabulary,
+            draft_rows=draft_rows,
+            draft_file=draft_file,
+            draft_int8=options.draft_int8,
             kernels=options.kernels,
             microbenchmarks=options.microbenchmarks,
             eager=options.eager,
@@ -60,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=defaults.steps)
     parser.add_argument("--repeats", type=int, default=defaults.repeats)
     parser.add_argument("--simulate-accept-length", type=float, help="tokens a verify pass at the largest K")
-    parser.add_argument("--draft-vocabulary", type=int, help="drafts from the first so many tokens")
+    parser.add_argument("--draft-vocabulary", help="drafts from the first so many tokens, or those of a file")
+    parser.add_argument("--draft-int8", action="store_true", help="the draft head in INT8")
     parser.add_argument("--kernels", action="store_true", help="time of each kernel of a step")
     parser.add_argument("--microbenchmarks", action="store_true", help="each kernel alone, with its bytes")
     parser.add_argument("--eager", action="store_true", help="without graphs")

@@ -28,7 +28,8 @@ COMMIT_VARIABLE = "DRAFTPROOF_COMMIT"
 
 def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
     """Everything of a result, ready for `json.dumps`."""
-    request = asdict(result.request)
+    fields = asdict(result.request).items()
+    request = {key: str(value) if isinstance(value, Path) else value for key, value in fields}
     return {
         "kind": "bench",
         "schema_version": SCHEMA_VERSION,

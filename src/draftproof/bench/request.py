@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape
@@ -27,7 +28,10 @@ class BenchRequest:
         steps: steps of one sample.
         repeats: samples of each measurement, taken in turns.
         accept_length: simulated tokens per verify pass at the largest K; None lets the weights decide.
-        draft_rows: drafts are chosen among so many rows of the output head; None for all of them.
+        draft_rows: drafts are chosen among the first so many tokens; None for all of them, or for those of a
+            file.
+        draft_file: names the tokens that drafts are chosen among; None for no file.
+        draft_int8: the draft head is kept in INT8; drafts only propose, so no text depends on it.
         kernels: a table of the time of each kernel of a step.
         microbenchmarks: each kernel alone, with its bytes.
         eager: without graphs.
@@ -44,6 +48,8 @@ class BenchRequest:
     repeats: int = 3
     accept_length: float | None = None
     draft_rows: int | None = None
+    draft_file: Path | None = None
+    draft_int8: bool = False
     kernels: bool = False
     microbenchmarks: bool = False
     eager: bool = False
@@ -98,6 +104,11 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"{option} {text[:40]!r} is no list of numbers", "Write it like 1,4,16.") from error
+
+
+def parse_draft_vocabulary(text: str) -> tuple[int | None, Path | None]:
+    """ "32768" as a number of tokens, anything else as a file that names them."""
+    return (int(text), None) if text.isascii() and text.isdigit() else (None, Path(text))
 
 
 def parse_layers(text: str) -> int:

@@ -156,9 +156,17 @@ def _figures(bench: _Bench, cell: Cell, samples: list[StepSample]) -> CellFigure
         draft_tokens=cell.draft_tokens,
         sequences=cell.batch,
         context=bench.request.context + round(mean_growth),
-        draft_rows=bench.request.draft_rows,
+        draft_rows=_draft_rows(bench.subject),
     )
     return cell_figures(cell, samples, bench.subject.sizes, workload, bench.bandwidth)
+
+
+def _draft_rows(subject: Subject) -> int | None:
+    """Rows of the output head that weigh what the draft head weighs; None when it is the output head."""
+    model = subject.model
+    if model.head is None or model.head.drafts.matrix is model.lm_head:
+        return None
+    return round(model.head.drafts.matrix.bytes / model.lm_head.bytes * model.lm_head.rows)
 
 
 def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> float | None:

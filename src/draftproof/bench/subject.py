@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -17,11 +18,13 @@ from draftproof.hardware.memory_plan import MemoryPlan, memory_plan
 from draftproof.hardware.roofline import Model
 from draftproof.hardware.shape import shape_of
 from draftproof.hardware.weights import weigh_precisions
+from draftproof.kernels.draft_head.selection import as_int8, select_rows
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
 from draftproof.models.synthetic import SyntheticReader, synthetic_tensors
 from draftproof.runtime.state_store import StateSizes
+from draftproof.speculation.draft_vocabulary import read_draft_vocabulary
 
 PAGE_SIZE = 16
 LAYER_GROUP = 4
@@ -102,7 +105,7 @@ def load_subject(request: BenchRequest, device: torch.device) -> Subject:
         plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
     loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
     with torch.inference_mode():
-        drafts = _draft_vocabulary(loaded, request.draft_rows)
+        drafts = _draft_vocabulary(loaded, request)
         model = device_model(loaded.target, loaded.head if request.most_drafts else None, drafts)
         state = DeviceState.allocate(spec, sizes, torch.bfloat16, device)
     return Subject(spec, layout, model, state, Model(weights, shape_of(spec)), plan)
@@ -133,17 +136,16 @@ MARGIN_STEPS = 8
 """Steps beside the measured ones: warming up, and the one in flight."""
 
 
-def _draft_vocabulary(loaded: LoadedModel, rows: int | None) -> DraftVocabulary | None:
-    """The first rows of the output head; a shape has no tokenizer that could say which are frequent."""
-    if rows is None:
-        return None
-    matrix = device_model(loaded.target, None).lm_head
-    tiles = -(-rows // 16)
-    part = replace(
-        matrix,
-        rows=rows,
-        # A copy: the draft head is its own, contiguous matrix, as one of chosen rows would be.
-        blocks=matrix.blocks[:tiles].clone(),
-        row_scale=None if matrix.row_scale is None else matrix.row_scale[: tiles * 16].clone(),
-    )
-    return DraftVocabulary(part, None)
+def _draft_vocabulary(loaded: LoadedModel, request: BenchRequest) -> DraftVocabulary | None:
+    """Rows of the output head: those of a file, or the first ones, since a shape has no tokenizer that could
+    say which tokens are frequent."""
+    head = device_model(loaded.target, None).lm_head
+    if request.draft_file is not None:
+        ids: Sequence[int] = read_draft_vocabulary(request.draft_file, head.rows)
+    elif request.draft_rows is not None:
+        ids = range(request.draft_rows)
+    else:
+        return DraftVocabulary(as_int8(head)) if request.draft_int8 else None
+    token_ids = torch.tensor(ids, dtype=torch.int32, device=head.blocks.device)
+    chosen = select_rows(head, token_ids)
+    return DraftVocabulary(as_int8(chosen) if request.draft_int8 else chosen, token_ids)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from draftproof.bench.precisions import LAYOUTS
-from draftproof.bench.request import BenchRequest, parse_layers, parse_numbers
+from draftproof.bench.request import BenchRequest, parse_draft_vocabulary, parse_layers, parse_numbers
 from draftproof.bench.shapes import SHAPES
 from draftproof.cli.console import write_text
 
@@ -44,9 +44,12 @@ def bench(
         ),
     ] = None,
     draft_vocabulary: Annotated[
-        int | None,
-        typer.Option(help="Choose drafts among the first so many tokens: a smaller draft head."),
+        str | None,
+        typer.Option(help="Choose drafts among the first so many tokens, or those that a file names."),
     ] = None,
+    draft_int8: Annotated[
+        bool, typer.Option("--draft-int8", help="Keep the draft head in INT8; no text depends on it.")
+    ] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time of each kernel of a step.")] = False,
     microbenchmarks: Annotated[
         bool, typer.Option("--microbenchmarks", help="Each kernel alone, with its bytes.")
@@ -61,6 +64,8 @@ def bench(
     Exit code 2 for a request that cannot be, 4 without a GPU or with too little of its memory (refused before
     anything is allocated), 1 when a kernel computes something wrong.
     """
+    given = draft_vocabulary
+    draft_rows, draft_file = (None, None) if given is None else parse_draft_vocabulary(given)
     request = BenchRequest(
         shape=shape,
         precision=precision,
@@ -71,7 +76,9 @@ def bench(
         steps=steps,
         repeats=repeats,
         accept_length=simulate_accept_length,
-        draft_rows=draft_vocabulary,
+        draft_rows=draft_rows,
+        draft_file=draft_file,
+        draft_int8=draft_int8,
         kernels=kernels,
         microbenchmarks=microbenchmarks,
         eager=eager,

@@ -172,7 +172,7 @@ def _first_rows(matrix: PackedMatrix) -> PackedMatrix:
 
     scale = matrix.block_scale
     if scale is not None and matrix.format is WeightFormat.INT8:
-        scale = of_rows(scale)
+        scale = scale[:tiles]
     return replace(
         matrix,
         rows=rows,
