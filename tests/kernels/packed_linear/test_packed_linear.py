@@ -157,6 +157,16 @@ def test_triton_splits_inputs_and_leaves_no_trace() -> None:
     torch.testing.assert_close(got, meant, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("pack", [bf16, fp8, pack_int8])
+def test_triton_multiplies_the_norm_in_by_the_way(pack: Callable[[Tensor], PackedMatrix]) -> None:
+    matrix, x, norm = pack(dense(40, 144)), activations(19, 144), norm_of(144)
+    plan = triton.Plan(outputs=16, rows=16, inputs=128, parts=1, warps=4, stages=2, fused=True)
+    got, meant = (poisoned(19, 40, torch.float32) for _ in range(2))
+    reference.packed_linear(x, matrix, out=meant, norm=norm)
+    triton.multiply_by(plan, x, matrix, out=got, norm=norm)
+    torch.testing.assert_close(got, meant, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("kept_as", list(WeightFormat))
 @pytest.mark.parametrize("rows", [1, 4, 16, 64, 256])
 def test_plans_cover_the_shapes_that_occur(kept_as: WeightFormat, rows: int) -> None:

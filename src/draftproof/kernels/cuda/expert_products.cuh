@@ -45,22 +45,6 @@ template <int ORDER, int N> struct Piece {
     const uint2 b = load_fresh_8(at + second);
     return make_uint4(a.x, a.y, b.x, b.y);
   }
-  // The operand itself; zeros where the lane is not `live`.
-  static __device__ __forceinline__ uint4 load_operand(const bfloat16* row, int piece, int lane, bool live) {
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (folded) {
-      const bfloat16* at = row + input(piece, lane);
-      load_if(v.x, v.z, at, live && lane < 16);
-      load_if(v.y, v.w, at, live && lane >= 16);
-    } else if (live) {
-      v = load(row, piece, lane);
-    }
-    return v;
-  }
-  static __device__ __forceinline__ void load_if(uint32_t& a, uint32_t& b, const bfloat16* address, bool condition) {
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %3, 0; @p ld.relaxed.gpu.global.v2.u32 {%0,%1}, [%2];}"
-                 : "+r"(a), "+r"(b) : "l"(address), "r"((uint32_t)condition) : "memory");
-  }
   // From the order of `load` to the operand.
   static __device__ __forceinline__ uint4 arrange(uint4 v, int lane) {
     if (!folded) return v;
@@ -85,6 +69,39 @@ template <int ORDER, int N> struct Piece {
     squares = fmaf(a, a, squares); squares = fmaf(b, b, squares);
     const uint32_t scaled = pack_pair(a * __uint_as_float(first), b * __uint_as_float(second));
     return ORDER == BF16 ? scaled : raise(scaled);
+  }
+};
+
+// Activations on their way from block to block: 8-byte words of a pair and the number of the launch that wrote it, so
+// that a reader knows by the word itself whether it has come. Four inputs are 16 bytes, an aligned half of which is
+// never seen half written.
+__device__ __forceinline__ void send_pair(uint8_t* word, uint32_t pair, uint32_t launch) {
+  asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1,%2};" ::"l"(word), "r"(pair), "r"(launch) : "memory");
+}
+// A lane's words of one span, in the order of the operand.
+template <int ORDER, int N> struct Received {
+  typedef Piece<ORDER, N> P;
+  static constexpr int loads = 4 * P::weights;
+  uint4 words[loads];
+  __device__ __forceinline__ void load(const uint8_t* row, int lane) {
+#pragma unroll
+    for (int q = 0; q < loads; q++)
+      words[q] = load_fresh_16(row + (P::input(q / P::weights, lane) + q % P::weights * P::second) * 4);
+  }
+  // Zero bits if all words are of this launch.
+  __device__ __forceinline__ uint32_t missing(uint32_t launch) const {
+    uint32_t different = 0;
+#pragma unroll
+    for (int q = 0; q < loads; q++) different |= (words[q].y ^ launch) | (words[q].w ^ launch);
+    return different;
+  }
+  __device__ __forceinline__ void operand(uint4* pieces, int lane, bool live) const {
+#pragma unroll
+    for (int q = 0; q < 4; q++) {
+      const uint4 a = words[q * P::weights], b = words[q * P::weights + P::weights - 1];
+      const uint4 v = P::folded ? make_uint4(a.x, a.z, 0, 0) : make_uint4(a.x, a.z, b.x, b.z);
+      pieces[q] = live ? P::arrange(v, lane) : make_uint4(0, 0, 0, 0);
+    }
   }
 };
 

@@ -156,8 +156,16 @@ def _load_module(path: Path, device: int, definitions: tuple[tuple[str, int], ..
     architecture = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
     cubin = compile_cubin(describe(path, architecture, definitions), cache_folder())
     with torch.cuda.device(device):
-        torch.empty(1, device="cuda")  # makes torch's context current in this thread
+        _make_current(driver, device)
         return _checked(driver.cuModuleLoadData(cubin), f"{path.name}: loading")
+
+
+def _make_current(driver: Any, device: int) -> None:
+    """A thread in which torch has not worked yet has no context."""
+    torch.cuda.init()  # type: ignore[no-untyped-call]  # torch has no types for it
+    handle = _checked(driver.cuDeviceGet(device), "device")
+    context = _checked(driver.cuDevicePrimaryCtxRetain(handle), "context")
+    _checked(driver.cuCtxSetCurrent(context), "context")
 
 
 def _checked(result: Any, doing: str) -> Any:

@@ -19,8 +19,8 @@ SOURCE = Path(__file__).with_name("packed_linear.cu")
 FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.INT8: 2, WeightFormat.NVFP4: 3}
 UNIT_COLUMNS = 128
 MOST_ROWS = 16
-SET_ROWS = 8
-FOLDED_ROWS = 4
+FINISHERS = 1
+"""Warps that add up and store, besides those that multiply."""
 FIRST_CAPABILITY = 9
 RING_BYTES = 96 * 1024
 """Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's
@@ -37,8 +37,8 @@ class Plan:
         stages: fetches in flight of a warp.
         group: tiles that share a pass over x, which is then read again for every group; 0 keeps a warp's part
             of x in its registers.
-        blocks: resident on one multiprocessor.
-        release: 0 lets the next kernel start at once, 1 when this one's last weights are under way.
+        blocks: launched for each multiprocessor.
+        resident: blocks whose registers fit on a multiprocessor, the next kernel's included.
     """
 
     warps: int
@@ -46,7 +46,7 @@ class Plan:
     stages: int
     group: int = 0
     blocks: int = 1
-    release: int = 0
+    resident: int = 2
 
 
 def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
@@ -54,7 +54,7 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
     units = -(-matrix.columns // UNIT_COLUMNS)
     warps = min(8, units)
     per_warp = -(-units // warps)
-    sets = -(-rows // SET_ROWS)
+    sets = 2 if rows > 8 else 1
     group = 0 if per_warp * sets <= 4 else 2
     step = 1 if group else min(per_warp, 2 if matrix.format is not WeightFormat.BF16 else 1)
     stages = max(2, min(16, RING_BYTES // (warps * step * unit_bytes(matrix.format))))
@@ -121,7 +121,7 @@ def multiply(
         shared += -(-matrix.columns // UNIT_COLUMNS) * UNIT_COLUMNS * 4
     kernel.launch(
         (grid,),
-        plan.warps * 32,
+        (plan.warps + FINISHERS) * 32,
         (
             x,
             x.stride(0),
@@ -165,17 +165,20 @@ def _kernel(
         WARPS=plan.warps,
         STEP=plan.step,
         STAGES=plan.stages,
-        SETS=-(-rows // SET_ROWS),
-        FOLD=int(matrix.format is WeightFormat.NVFP4 and rows <= FOLDED_ROWS),
+        COLUMNS=_columns(rows),
         NORM=int(has_norm),
         BLOCK_SCALE=block_scale,
         PAIRS=int(epilogue is Epilogue.SILU_PAIRS),
         RESIDUAL=int(has_residual),
         WIDE=int(out.dtype is torch.float32),
         GROUP=plan.group,
-        RESIDENT=2 * plan.blocks,
-        RELEASE=plan.release,
+        RESIDENT=plan.resident,
     )
+
+
+def _columns(rows: int) -> int:
+    """Columns of the products: what holds the rows."""
+    return 4 if rows <= 4 else 8 if rows <= 8 else 16
 
 
 @functools.cache

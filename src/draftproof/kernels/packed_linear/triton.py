@@ -40,6 +40,7 @@ class Plan:
         parts: into which the inputs are split.
         warps: of a program.
         stages: steps whose loads are in flight.
+        fused: whether the norm's weight is multiplied in by every program, instead of once beforehand.
     """
 
     outputs: int
@@ -48,6 +49,7 @@ class Plan:
     parts: int
     warps: int
     stages: int
+    fused: bool = False
 
 
 def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
@@ -91,9 +93,11 @@ def multiply_by(
     tiles, chunks = matrix.blocks.shape[:2]
     chunk = CHUNK_COLUMNS[matrix.format]
     early = has_dependent_launch(x)
-    factors = x
-    if norm is not None or matrix.format is WeightFormat.NVFP4:
+    factors, norm_kind = x, 0 if norm is None else 2
+    fused = plan.fused and plan.parts == 1 and matrix.format is not WeightFormat.NVFP4
+    if matrix.format is WeightFormat.NVFP4 or (norm is not None and not fused):
         x, factors = _prepared(x, matrix, norm, chunks * chunk, early)
+        norm_kind = min(norm_kind, 1)
     column_blocks, row_blocks = -(-tiles * TILE_ROWS // plan.outputs), -(-rows // plan.rows)
     parts = arrivals = factors
     if plan.parts > 1:
@@ -101,13 +105,14 @@ def multiply_by(
         size = groups * plan.parts * plan.outputs * plan.rows
         parts = torch.empty(size, dtype=torch.float32, device=out.device)
         arrivals = _arrivals(out.device, triton.next_power_of_2(groups))
-    multiply[(column_blocks, row_blocks, plan.parts)](
-        x, factors, matrix.blocks, _or(matrix.row_scale, out), _or(matrix.block_scale, out),
-        _or(matrix.bias, out), _or(residual, out), out, parts, arrivals, rows, out.shape[1], x.stride(0),
-        0 if residual is None else residual.stride(0), out.stride(0), -(-(matrix.rows // 2) // SCALE_COLUMNS),
+    multiply[(row_blocks, column_blocks, plan.parts)](
+        x, out if norm is None else norm.weight, factors, matrix.blocks, _or(matrix.row_scale, out),
+        _or(matrix.block_scale, out), _or(matrix.bias, out), _or(residual, out), out, parts, arrivals, rows,
+        out.shape[1], x.stride(0), 0 if residual is None else residual.stride(0), out.stride(0),
+        -(-(matrix.rows // 2) // SCALE_COLUMNS), 0.0 if norm is None else norm.epsilon,
         K=x.shape[1], TILES=tiles, CHUNKS=chunks, CHUNK=chunk, GROUPS=-(-matrix.columns // SCALE_COLUMNS),
         BN=plan.outputs, BR=plan.rows, BK=plan.inputs, SPLIT=plan.parts, FORMAT=FORMAT_CODES[matrix.format],
-        SCALE=scale_kind(matrix), NORM=norm is not None, ROW_SCALE=matrix.row_scale is not None,
+        SCALE=scale_kind(matrix), NORM=norm_kind, ROW_SCALE=matrix.row_scale is not None,
         BIAS=matrix.bias is not None, RESIDUAL=residual is not None,
         PAIRS=epilogue is Epilogue.SILU_PAIRS, WIDE=out.dtype is torch.float32, PDL=early,
         num_warps=plan.warps, num_stages=plan.stages, launch_pdl=early,

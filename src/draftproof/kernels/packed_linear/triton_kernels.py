@@ -40,7 +40,7 @@ def prepare_rows(
 
 @triton.jit
 def _finish(
-    total, factors, row_scale, bias, residual, out, n0, r0, rows, outputs, residual_stride, out_stride,
+    total, factor, row_scale, bias, residual, out, n0, r0, rows, outputs, residual_stride, out_stride,
     BN: tl.constexpr, BR: tl.constexpr, NORM: tl.constexpr, ROW_SCALE: tl.constexpr, BIAS: tl.constexpr,
     RESIDUAL: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
@@ -53,7 +53,7 @@ def _finish(
     if ROW_SCALE:
         total = total * tl.load(row_scale + n, mask=inside, other=0.0)[:, None]
     if NORM:
-        total = total * tl.load(factors + r, mask=r < rows, other=0.0)[None, :]
+        total = total * factor[None, :]
     if BIAS:
         total = total + tl.load(bias + n, mask=inside, other=0.0)[:, None]
     column = n
@@ -73,15 +73,19 @@ def _finish(
 
 @triton.jit
 def multiply(
-    x, factors, blocks, row_scale, block_scale, bias, residual, out, parts, arrivals, rows, outputs, x_stride,
-    residual_stride, out_stride, scale_rows,
+    x, norm, factors, blocks, row_scale, block_scale, bias, residual, out, parts, arrivals, rows, outputs,
+    x_stride, residual_stride, out_stride, scale_rows, epsilon,
     K: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, GROUPS: tl.constexpr,
     BN: tl.constexpr, BR: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, FORMAT: tl.constexpr,
     SCALE: tl.constexpr, NORM: tl.constexpr, ROW_SCALE: tl.constexpr, BIAS: tl.constexpr,
     RESIDUAL: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """[BN] outputs of [BR] rows; with SPLIT > 1 of one part of the inputs. K: inputs of a row of x."""
-    column_block, row_block, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    """[BN] outputs of [BR] rows; with SPLIT > 1 of one part of the inputs.
+
+    K: inputs of a row of x. NORM: 0 none, 1 rows are prepared, 2 rows are multiplied by the norm's weight
+    here (with SPLIT 1 only).
+    """
+    row_block, column_block, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     tile = column_block * (BN // 16)
     r = row_block * BR + tl.arange(0, BR)
     k = tl.arange(0, BK)
@@ -91,23 +95,34 @@ def multiply(
         gdc_wait()
         gdc_launch_dependents()
     total = tl.zeros([BN, BR], dtype=tl.float32)
+    square = tl.zeros([BR], dtype=tl.float32)
     for step in range(part * each, min(steps, part * each + each)):
         k0 = step * BK
         weight = weights_at(blocks, tile, k0, TILES, CHUNKS, BN, BK, FORMAT)
         inside = (r < rows)[:, None] & (k0 + k < K)[None, :]
-        value = tl.load(x + r[:, None] * x_stride + (k0 + k)[None, :], mask=inside, other=0.0).to(OPERAND)
+        value = tl.load(x + r[:, None] * x_stride + (k0 + k)[None, :], mask=inside, other=0.0)
+        if NORM == 2:
+            wide = value.to(tl.float32)
+            square += tl.sum(wide * wide, axis=1)
+            value = to_bfloat16(wide * tl.load(norm + k0 + k, mask=k0 + k < K, other=0.0)[None, :])
+        value = value.to(OPERAND)
         if SCALE == 0:
             total = tl.dot(weight, tl.trans(value), total)
         else:
             scale = scale_at(block_scale, tile, k0, scale_rows, TILES, GROUPS, BN, SCALE)
             total += tl.dot(weight, tl.trans(value)) * scale[:, None]
     if SPLIT == 1:
+        factor = square
+        if NORM == 1:
+            factor = tl.load(factors + r, mask=r < rows, other=0.0)
+        if NORM == 2:
+            factor = tl.rsqrt(square / K + epsilon)
         _finish(
-            total, factors, row_scale, bias, residual, out, column_block * BN, row_block * BR, rows, outputs,
+            total, factor, row_scale, bias, residual, out, column_block * BN, row_block * BR, rows, outputs,
             residual_stride, out_stride, BN, BR, NORM, ROW_SCALE, BIAS, RESIDUAL, PAIRS, WIDE,
         )  # fmt: skip
     else:
-        group = row_block * tl.num_programs(0) + column_block
+        group = row_block * tl.num_programs(1) + column_block
         place = tl.arange(0, BN)[:, None] * BR + tl.arange(0, BR)[None, :]
         own = parts + (group * SPLIT + part) * (BN * BR)
         tl.store(own + place, total, cache_modifier=".cg")
@@ -118,7 +133,10 @@ def multiply(
                 source = parts + (group * SPLIT + other) * (BN * BR)
                 total += tl.load(source + place, cache_modifier=".cg")
             tl.store(arrivals + group, 0)
+            factor = square
+            if NORM == 1:
+                factor = tl.load(factors + r, mask=r < rows, other=0.0)
             _finish(
-                total, factors, row_scale, bias, residual, out, column_block * BN, row_block * BR, rows,
+                total, factor, row_scale, bias, residual, out, column_block * BN, row_block * BR, rows,
                 outputs, residual_stride, out_stride, BN, BR, NORM, ROW_SCALE, BIAS, RESIDUAL, PAIRS, WIDE,
             )  # fmt: skip
