@@ -21,6 +21,10 @@ NO_SHARED = 3
 WARP_ROWS = (4, 8)
 """Rows for which there is a kernel; a call takes the smallest that holds its own."""
 INTERMEDIATES = (512, 1024)
+TILE_FEATURES = 8
+"""Activations of a tile of gate_up; every block needs a tile."""
+MOST_PER_TOKEN = 10
+"""Experts of a row that the kernel's tables have room for."""
 GROUP_THREADS = 128
 SHARED_MEMORY_BYTES = 232448
 """Of a block, on compute capability 9.0 and 10.0."""
@@ -50,7 +54,12 @@ def supports(
     """Why a call is not for this kernel, or None; arguments as in the reference."""
     if residual.device.type != "cuda" or torch.cuda.get_device_capability(residual.device) < (9, 0):
         return "needs compute capability 9.0"
-    return unsupported_shape(residual.shape[0], experts, shared, routing)
+    reason = unsupported_shape(residual.shape[0], experts, shared, routing)
+    if reason is None and isinstance(routing, FewRowsRouting):
+        tiles = len(routing.row_weights) // residual.shape[0] * experts.intermediate // TILE_FEATURES
+        if tiles < multiprocessors(residual.device):
+            return f"{tiles} tiles of activations for {multiprocessors(residual.device)} multiprocessors"
+    return reason
 
 
 def unsupported_shape(
@@ -59,6 +68,9 @@ def unsupported_shape(
     """The part of `supports` that does not ask the GPU."""
     if rows > WARP_ROWS[-1] or not isinstance(routing, FewRowsRouting):
         return f"{rows} rows, at most {WARP_ROWS[-1]}"
+    per_token = len(routing.row_weights) // rows
+    if len(routing.row_weights) > MOST_PER_TOKEN * next(size for size in WARP_ROWS if rows <= size):
+        return f"{per_token} experts per token, at most {MOST_PER_TOKEN}"
     if experts.format not in FORMATS:
         return f"{experts.format.value} experts"
     if experts.intermediate not in INTERMEDIATES:
@@ -103,19 +115,19 @@ def launch(
 ) -> None:
     """The same with a geometry of choice."""
     rows = residual.shape[0]
-    kernel = _kernel(experts, shared, rows, len(routing.row_weights), plan)
+    kernel = _kernel(experts, shared, rows, plan)
     none = (None, None, None)
     kernel.launch(
         (multiprocessors(residual.device),),
         plan.groups * GROUP_THREADS,
         (
-            *(residual, norm.weight, norm.epsilon, rows),
+            *(residual, norm.weight, norm.epsilon, rows, len(routing.row_weights)),
             *(experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale),
             *(experts.down, experts.down_scale, experts.down_block_scale),
             *(none if shared is None else _parts(shared.gate_up)),
             *(none if shared is None else _parts(shared.down)),
             *(routing.distinct, routing.row_weights, routing.shared_weight),
-            *(scratch.activations, scratch.shared_activations, scratch.arrivals),
+            *(scratch.exchange, scratch.launches),
         ),
         dynamic_shared_bytes(experts, shared, plan),
     )
@@ -134,7 +146,7 @@ def multiprocessors(device: torch.device) -> int:
     return count
 
 
-def _kernel(experts: PackedExperts, shared: SharedExpert | None, rows: int, room: int, plan: Plan) -> Kernel:
+def _kernel(experts: PackedExperts, shared: SharedExpert | None, rows: int, plan: Plan) -> Kernel:
     return load_kernel(
         SOURCE,
         "experts_step",
@@ -146,7 +158,6 @@ def _kernel(experts: PackedExperts, shared: SharedExpert | None, rows: int, room
         BLOCK_SCALED=int(experts.gate_up_block_scale is not None),
         SHARED_BLOCK_SCALED=int(shared is not None and shared.gate_up.block_scale is not None),
         ROWS=next(size for size in WARP_ROWS if rows <= size),
-        ROOM=room,
         GROUPS=plan.groups,
         STAGES=plan.stages,
     )

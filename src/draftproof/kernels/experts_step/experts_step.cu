@@ -4,31 +4,32 @@
 // in shared memory, filled by bulk copies, and walks through one list of stages: first tiles of gate_up (16 rows, the
 // whole hidden width, a quarter of every stage a warp), then the block's tiles of down (16 rows, every GROUPS-th
 // expert, a quarter of the intermediate width a warp). The ring does not end between the two: weights of down arrive
-// while gate_up is still being multiplied. Activations pass from block to block through memory; `arrivals` counts
-// each expert's finished tiles. All blocks must be resident: the grid is at most one block per multiprocessor.
+// while gate_up is still being multiplied. Activations pass from block to block through memory, as words that carry the
+// number of the launch: a reader looks until they have come. All blocks must be resident (at most one a multiprocessor)
+// and each must have a tile of gate_up, so that the number has been read by all when the first block moves it.
 // The shared expert comes first: its weights are known before the routing is.
 //
 // Definitions: HIDDEN, INTERMEDIATE; FORMAT, SHARED_FORMAT (0 BF16, 1 FP8, 2 NVFP4, SHARED_FORMAT 3 for none);
-// BLOCK_SCALED, SHARED_BLOCK_SCALED (0 or 1, FP8); ROWS (4 or 8); ROOM (experts listed); GROUPS, STAGES.
+// BLOCK_SCALED, SHARED_BLOCK_SCALED (0 or 1, FP8); ROWS (4 or 8); GROUPS, STAGES.
 #include "expert_products.cuh"
 
 constexpr bool HAS_SHARED = SHARED_FORMAT < 3;
 constexpr int SHARED = HAS_SHARED ? SHARED_FORMAT : FORMAT;
 constexpr int WARPS = GROUPS * 4, THREADS = WARPS * 32;
+constexpr int ROOM = ROWS * 10;  // most experts listed
 constexpr int TILES = INTERMEDIATE / 8, OUT_TILES = HIDDEN / 16;
 constexpr int STAGE_BYTES = 16 * (FORMAT == NVFP4 || SHARED == NVFP4 ? 1152 : 1024);
 constexpr int STRIDE = (INTERMEDIATE + 255) / 256 * 256;  // of a row of activations
-static_assert(ROOM <= 32 * GROUPS, "a lane watches one expert");
 typedef Piece<FORMAT, ROWS> X;
 
 struct Matrix { const uint8_t* blocks; const float* row_scale; const float* block_scale; };
 struct Layer { Matrix gate_up, down, shared_gate_up, shared_down; };
-struct Exchange { bfloat16* routed; bfloat16* shared; int* arrivals; };
 struct Table {  // of the step, in shared memory; entry 0 is the shared expert, if there is one
   int expert[ROOM + 1];
   float weight[ROOM + 1][8];
   float inverse[8];
-  int routed;  // experts listed
+  int routed;       // experts listed
+  uint32_t launch;  // number of this launch
 };
 typedef float Sums[WARPS][16][ROWS];
 
@@ -48,20 +49,6 @@ template <int F> struct Cut {
 typedef Cut<FORMAT> R;
 typedef Cut<SHARED> S;
 
-__device__ __forceinline__ int load_acquire(const int* address) {
-  int v;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(address) : "memory");
-  return v;
-}
-__device__ __forceinline__ void add_release(int* address) {
-  asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(address) : "memory");
-}
-__device__ __forceinline__ int add_and_get(int* address) {
-  int v;
-  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;" : "=r"(v) : "l"(address) : "memory");
-  return v;
-}
-
 // Into L2: scales that a warp will read with ordinary loads when the weights have arrived.
 __device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
@@ -69,7 +56,7 @@ __device__ __forceinline__ void prefetch(const void* address) { asm volatile("pr
 struct Group {
   const Layer& layer;
   const Table& table;
-  const Exchange& exchange;
+  uint8_t* exchange;    // [entries][8 rows][STRIDE] words of 4 bytes an activation
   const uint8_t* ring;
   uint32_t data, full;  // shared addresses of the ring and its barriers
   int group, warp, lane;
@@ -83,9 +70,10 @@ struct Group {
   __device__ __forceinline__ int tile_stages() const { return down_shared_stages(group) + down_routed_stages(); }
   __device__ __forceinline__ int tile_of(int number) const { return gridDim.x - 1 - blockIdx.x + number * gridDim.x; }
 
+  __device__ __forceinline__ uint8_t* sent(int entry, int row) const { return exchange + (size_t)(entry * 8 + row) * (STRIDE * 4); }
+
   // The list of stages; the table is complete.
   __device__ __forceinline__ void plan() {
-    first = HAS_SHARED ? (slot - TILES + slots) % slots : slot;
     const int units = table.routed * TILES;
     routed_stages = first < units ? ((units - 1 - first) / slots + 1) * R::parts : 0;
     experts = table.routed > group ? (table.routed - 1 - group) / GROUPS + 1 : 0;
@@ -101,17 +89,32 @@ struct Group {
     if (layer.shared_gate_up.row_scale != nullptr) prefetch(layer.shared_gate_up.row_scale + slot * 16);
     copy(number, 0, layer.shared_gate_up.blocks + ((size_t)slot * S::parts + number) * S::part_bytes, S::part_bytes);
   }
+  __device__ __forceinline__ int routed_unit(int q) const { return first + q / R::parts * slots; }
+  __device__ __forceinline__ void fetch_routed(int number, int q, int expert) const {
+    const size_t tile = (size_t)expert * TILES + routed_unit(q) % TILES;
+    expect(number, R::part_bytes);
+    if (layer.gate_up.row_scale != nullptr) prefetch(layer.gate_up.row_scale + tile * 16);
+    copy(number, 0, layer.gate_up.blocks + (tile * R::parts + q % R::parts) * R::part_bytes, R::part_bytes);
+  }
+  // The first stages, from the list itself, before the table is there; returns how many have been asked for.
+  __device__ __forceinline__ int fetch_first(const int* distinct, int room) const {
+    int expert[STAGES];
+#pragma unroll
+    for (int q = 0; q < STAGES; q++) {
+      const int index = routed_unit(q - shared_stages) / TILES;
+      expert[q] = q >= shared_stages && index < room ? (int)load_fresh_4(distinct + 1 + index) : 0;
+    }
+    const int units = (int)load_fresh_4(distinct) * TILES;
+    int number = min(shared_stages, STAGES);
+#pragma unroll
+    for (int q = 0; q < STAGES; q++)
+      if (q >= shared_stages && routed_unit(q - shared_stages) < units) { fetch_routed(q, q - shared_stages, expert[q]); number = q + 1; }
+    return number;
+  }
   __device__ void fetch(int number) const {
     if (number < shared_stages) { fetch_shared(number); return; }
     int q = number - shared_stages;
-    if (q < routed_stages) {
-      const int unit = first + q / R::parts * slots;
-      const size_t tile = (size_t)table.expert[HAS_SHARED + unit / TILES] * TILES + unit % TILES;
-      expect(number, R::part_bytes);
-      if (layer.gate_up.row_scale != nullptr) prefetch(layer.gate_up.row_scale + tile * 16);
-      copy(number, 0, layer.gate_up.blocks + (tile * R::parts + q % R::parts) * R::part_bytes, R::part_bytes);
-      return;
-    }
+    if (q < routed_stages) { fetch_routed(number, q, table.expert[HAS_SHARED + routed_unit(q) / TILES]); return; }
     q -= routed_stages;
     const int each = tile_stages();
     if (each == 0 || q >= tiles * each) return;
@@ -146,7 +149,7 @@ struct Group {
 
   // One tile of gate_up to 8 activations of each row.
   template <int F, bool SCALED> __device__ __forceinline__ void gate_up_tile(const Matrix& matrix, size_t expert, int tile,
-      int entry, bfloat16* activations, const uint8_t* x, Sums& sums, const Nvfp4Masks& masks) {
+      int entry, const uint8_t* x, Sums& sums, const Nvfp4Masks& masks) {
     typedef Cut<F> C;
     float gate_scale = 1.f, up_scale = 1.f, c[4] = {0.f, 0.f, 0.f, 0.f};
     if (warp == 3 && matrix.row_scale != nullptr) {
@@ -170,10 +173,10 @@ struct Group {
       if (part == C::parts - 1) store_sums<ROWS>(sums[group * 4 + warp], c, lane);
       pass_stage();
     }
-    if (warp == 3) finish_tile<F>(sums, tile, entry, gate_scale, up_scale, activations);
+    if (warp == 3) finish_tile<F>(sums, tile, entry, gate_scale, up_scale);
   }
   template <int F> __device__ __forceinline__ void finish_tile(const Sums& sums, int tile, int entry, float gate_scale,
-                                                              float up_scale, bfloat16* activations) const {
+                                                              float up_scale) const {
 #pragma unroll
     for (int half = 0; half < ROWS / 4; half++) {
       const int row = half * 4 + (lane >> 3), feature = lane & 7;
@@ -183,107 +186,108 @@ struct Group {
         gate += sums[group * 4 + w][feature][row]; up += sums[group * 4 + w][feature + 8][row];
       }
       const float weight = table.weight[entry][row], factor = table.inverse[row] * undo<F, FORMAT>();
-      const float value = silu(gate * (factor * gate_scale)) * (up * (factor * up_scale)) * weight;
-      if (weight != 0.f) activations[(size_t)row * STRIDE + tile * 8 + feature] = narrow(F == BF16 ? value : value * RAISE);
+      const float value = silu(gate * (factor * gate_scale)) * (up * (factor * up_scale)) * weight * (F == BF16 ? 1.f : RAISE);
+      const float next = __shfl_down_sync(~0u, value, 1);
+      if (weight != 0.f && feature % 2 == 0)
+        send_pair(sent(entry, row) + (tile * 8 + feature) * 4, pack_pair(value, next), table.launch);
     }
-    __syncwarp();
-    if (lane == 0) add_release(exchange.arrivals + 1 + entry);
   }
   __device__ __forceinline__ void gate_up(const uint8_t* x, Sums* sums, const Nvfp4Masks& masks) {
     int number = 0;
     if (HAS_SHARED && shared_stages > 0)
-      gate_up_tile<SHARED, SHARED_BLOCK_SCALED>(layer.shared_gate_up, 0, slot, 0, exchange.shared, x, sums[number++ & 1], masks);
+      gate_up_tile<SHARED, SHARED_BLOCK_SCALED>(layer.shared_gate_up, 0, slot, 0, x, sums[number++ & 1], masks);
     const int units = routed_stages / R::parts;
     for (int j = 0; j < units; j++) {
       const int unit = first + j * slots, index = unit / TILES;
       gate_up_tile<FORMAT, BLOCK_SCALED>(layer.gate_up, table.expert[HAS_SHARED + index], unit % TILES, HAS_SHARED + index,
-                                         exchange.routed + (size_t)index * 8 * STRIDE, x, sums[number++ & 1], masks);
+                                         x, sums[number++ & 1], masks);
     }
   }
 
-  // A warp's share of one expert's activations, and of its scales, for one slice of a tile of down.
+  // A warp's share of one expert's activations: those of one span of its part of a stage; and the scales for them.
   template <int F> struct Share {
-    typedef Piece<F, ROWS> P;
-    static constexpr int spans = Cut<F>::down_spans;
-    uint4 v[spans * 4];
+    typedef Received<F, ROWS> Words;
+    static constexpr int ahead = Words::loads == 4 ? 2 : 1;  // shares in flight: 32 registers of words
+    Words words;
     float scale, scale8;
-    __device__ __forceinline__ void load(const Group& at, const Matrix& matrix, size_t expert, int entry,
-                                         const bfloat16* activations, int tile, int slice) {
-      const int row = P::row(at.lane), offset = (slice * 4 + at.warp) * spans * 128;
-      const bool live = at.table.weight[entry][row] != 0.f;
-#pragma unroll
-      for (int q = 0; q < spans * 4; q++)
-        v[q] = live ? P::load(activations + (size_t)row * STRIDE + offset, q, at.lane) : make_uint4(0, 0, 0, 0);
+    __device__ __forceinline__ bool live(const Group& at, int entry) const { return at.table.weight[entry][Words::P::row(at.lane)] != 0.f; }
+    __device__ __forceinline__ void ask(const Group& at, int entry, int span) {
+      if (live(at, entry)) words.load(at.sent(entry, Words::P::row(at.lane)) + span * 512, at.lane);
+    }
+    __device__ __forceinline__ void load(const Group& at, const Matrix& matrix, size_t expert, int entry, int tile, int span) {
+      ask(at, entry, span);
       scale = scale8 = undo<F, F>();
       if (matrix.row_scale != nullptr) {
         const float* rows = matrix.row_scale + expert * HIDDEN + tile * 16 + (at.lane >> 2);
         scale *= __ldg(rows); scale8 *= __ldg(rows + 8);
       }
     }
-    template <bool SCALED> __device__ __forceinline__ void multiply(const Group& at, const Matrix& matrix, size_t expert, int tile,
-        int slice, const uint8_t* b, float* total, const Nvfp4Masks& masks) const {
-      float c[4] = {0.f, 0.f, 0.f, 0.f};
-#pragma unroll
-      for (int i = 0; i < spans; i++, b += Chunk<F>::span_bytes) {
-        uint4 piece[4];
-#pragma unroll
-        for (int q = 0; q < 4; q++) piece[q] = P::arrange(v[i * 4 + q], at.lane);
-        float s = 1.f;
-        if (SCALED) s = __ldg(matrix.block_scale + (expert * (HIDDEN / 128) + tile / 8) * (INTERMEDIATE / 128) +
-                              (slice * 4 + at.warp) * spans + i);
-        if (SCALED) multiply_span_scaled<F, F, ROWS>(b, piece, at.lane, c, masks, s, s);
-        else multiply_span<F, F, ROWS>(b, piece, at.lane, c, masks);
-      }
-      total[0] = fmaf(c[0], scale, total[0]); total[1] = fmaf(c[1], scale, total[1]);
-      total[2] = fmaf(c[2], scale8, total[2]); total[3] = fmaf(c[3], scale8, total[3]);
+    // Until all words are of this launch.
+    __device__ __forceinline__ void receive(const Group& at, int entry, int span, uint4* pieces) {
+      const bool needed = live(at, entry);
+      while (__any_sync(~0u, needed && words.missing(at.table.launch) != 0)) ask(at, entry, span);
+      words.operand(pieces, at.lane, needed);
     }
   };
-  // Until the activations of an entry are complete.
-  __device__ __forceinline__ void wait_shared() const {
-    while (load_acquire(exchange.arrivals + 1) < TILES) {}
-    __syncwarp();
-  }
-  __device__ __forceinline__ void wait_routed(int index, uint32_t& ready) const {
-    while (!(ready >> index & 1)) {
-      const int watched = group + lane * GROUPS;
-      ready = __ballot_sync(~0u, watched < table.routed && load_acquire(exchange.arrivals + 1 + HAS_SHARED + watched) >= TILES);
+  template <int F, bool SCALED> __device__ __forceinline__ void multiply_down(const Matrix& matrix, size_t expert, int tile, int span,
+      const uint8_t* b, const uint4* pieces, float scale, float scale8, float* total, const Nvfp4Masks& masks) const {
+    float c[4] = {0.f, 0.f, 0.f, 0.f};
+    multiply_span<F, F, ROWS>(b, pieces, lane, c, masks);
+    if (SCALED) {
+      const float block = __ldg(matrix.block_scale + (expert * (HIDDEN / 128) + tile / 8) * (INTERMEDIATE / 128) + span);
+      scale *= block; scale8 *= block;
     }
-    __syncwarp();
+    total[0] = fmaf(c[0], scale, total[0]); total[1] = fmaf(c[1], scale, total[1]);
+    total[2] = fmaf(c[2], scale8, total[2]); total[3] = fmaf(c[3], scale8, total[3]);
+  }
+  // Which span of 128 activations an expert's part-th piece of a warp's work is; parts go through its slices.
+  template <int F> __device__ __forceinline__ int span_of(int part) const {
+    return (part / Cut<F>::down_spans * 4 + warp) * Cut<F>::down_spans + part % Cut<F>::down_spans;
   }
   __device__ __forceinline__ void down_shared(int tile, float* total, const Nvfp4Masks& masks) {
-    wait_shared();
-    for (int slice = 0; slice < S::slices; slice++) {
+    const uint8_t* b = ring;
+    for (int part = 0; part < S::slices * S::down_spans; part++) {
       Share<SHARED> share;
-      share.load(*this, layer.shared_down, 0, 0, exchange.shared, tile, slice);
-      const uint8_t* b = wait_stage() + warp * (S::slice_bytes / 4);
-      share.template multiply<SHARED_BLOCK_SCALED>(*this, layer.shared_down, 0, tile, slice, b, total, masks);
-      pass_stage();
+      uint4 pieces[4];
+      const int span = span_of<SHARED>(part);
+      share.load(*this, layer.shared_down, 0, 0, tile, span);
+      share.receive(*this, 0, span, pieces);
+      if (part % S::down_spans == 0) b = wait_stage() + warp * (S::slice_bytes / 4);
+      multiply_down<SHARED, SHARED_BLOCK_SCALED>(layer.shared_down, 0, tile, span, b, pieces, share.scale, share.scale8, total, masks);
+      b += Chunk<SHARED>::span_bytes;
+      if (part % S::down_spans == S::down_spans - 1) pass_stage();
     }
   }
-  __device__ __forceinline__ void load_share(Share<FORMAT>& share, int item, int tile, uint32_t& ready) const {
-    const int index = item / R::slices;
-    if (index >= experts) return;
-    wait_routed(index, ready);
-    const int place = group + index * GROUPS, entry = HAS_SHARED + place;
-    share.load(*this, layer.down, table.expert[entry], entry, exchange.routed + (size_t)place * 8 * STRIDE, tile, item % R::slices);
+  static constexpr int PARTS = R::slices * R::down_spans;  // of an expert
+  __device__ __forceinline__ void load_item(Share<FORMAT>& share, int item, int items, int tile) const {
+    if (item >= items) return;
+    const int entry = HAS_SHARED + group + item / PARTS * GROUPS;
+    share.load(*this, layer.down, table.expert[entry], entry, tile, span_of<FORMAT>(item % PARTS));
   }
-  // The share of the next item is asked for before the current one is multiplied.
-  __device__ __forceinline__ void down_routed(int tile, float* total, uint32_t& ready, const Nvfp4Masks& masks) {
-    Share<FORMAT> next;
-    load_share(next, 0, tile, ready);
-    const int stages = down_routed_stages();
-    for (int i = 0; i < stages; i++) {
-      const uint8_t* b = wait_stage() + warp * (R::slice_bytes / 4);
+  // Activations are asked for `ahead` items before they are multiplied.
+  __device__ __forceinline__ void down_routed(int tile, float* total, const Nvfp4Masks& masks) {
+    typedef Share<FORMAT> Routed;
+    Routed shares[Routed::ahead];
+    const int items = experts * PARTS;
+    const uint8_t* b = ring;
 #pragma unroll
-      for (int j = 0; j < R::units; j++, b += R::slice_bytes) {
-        const int item = i * R::units + j;
-        if (item / R::slices >= experts) break;
-        const Share<FORMAT> share = next;
-        load_share(next, item + 1, tile, ready);
-        share.template multiply<BLOCK_SCALED>(*this, layer.down, table.expert[HAS_SHARED + group + item / R::slices * GROUPS], tile,
-                                              item % R::slices, b, total, masks);
+    for (int q = 0; q < Routed::ahead; q++) load_item(shares[q], q, items, tile);
+    for (int start = 0; start < items; start += Routed::ahead) {
+#pragma unroll
+      for (int q = 0; q < Routed::ahead; q++) {
+        const int item = start + q, entry = HAS_SHARED + group + item / PARTS * GROUPS, part = item % PARTS;
+        if (item >= items) break;
+        uint4 pieces[4];
+        shares[q].receive(*this, entry, span_of<FORMAT>(part), pieces);
+        const float scale = shares[q].scale, scale8 = shares[q].scale8;
+        load_item(shares[q], item + Routed::ahead, items, tile);
+        const int within = item % (R::units * R::down_spans);  // of the stage
+        if (within == 0) b = wait_stage();
+        multiply_down<FORMAT, BLOCK_SCALED>(layer.down, table.expert[entry], tile, span_of<FORMAT>(part),
+            b + within / R::down_spans * R::slice_bytes + warp * (R::slice_bytes / 4) + part % R::down_spans * Chunk<FORMAT>::span_bytes,
+            pieces, scale, scale8, total, masks);
+        if (within == R::units * R::down_spans - 1 || item == items - 1) pass_stage();
       }
-      pass_stage();
     }
   }
 };
@@ -310,24 +314,29 @@ __device__ __forceinline__ void prepare_rows(const uint4* raw, const uint4* norm
   }
   __syncthreads();
 }
-// The sums of all warps of a tile of down, added to the residual.
-__device__ __forceinline__ void add_to_residual(bfloat16* residual, const Sums& sums, int tile, int rows) {
-  __syncthreads();
-  const int row = threadIdx.x >> 4, feature = threadIdx.x & 15;
-  if (row >= rows) return;
-  float value = 0.f;
+// What a thread finishes of a tile of down: one output of one row.
+struct Output {
+  int row = threadIdx.x >> 4, feature = threadIdx.x & 15;
+  float before = 0.f;
+  __device__ __forceinline__ bfloat16* place(bfloat16* residual, int tile) const { return residual + (size_t)row * HIDDEN + tile * 16 + feature; }
+  __device__ __forceinline__ void load(bfloat16* residual, int tile, int rows) {
+    if (row < rows) before = widen(load_fresh_2(place(residual, tile)));
+  }
+  __device__ __forceinline__ void store(bfloat16* residual, const Sums& sums, int tile, int rows) const {
+    if (row >= rows) return;
+    float value = 0.f;
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) value += sums[w][feature][row];
-  bfloat16* at = residual + (size_t)row * HIDDEN + tile * 16 + feature;
-  *at = narrow(widen(load_fresh_2(at)) + value);
-}
+    for (int w = 0; w < WARPS; w++) value += sums[w][feature][row];
+    *place(residual, tile) = narrow(before + value);
+  }
+};
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
-    bfloat16* residual, const float* norm, float epsilon, int rows, const uint8_t* gate_up, const float* gate_up_scale,
+    bfloat16* residual, const float* norm, float epsilon, int rows, int room, const uint8_t* gate_up, const float* gate_up_scale,
     const float* gate_up_block_scale, const uint8_t* down, const float* down_scale, const float* down_block_scale,
     const uint8_t* shared_gate_up, const float* shared_gate_up_scale, const float* shared_gate_up_block_scale,
     const uint8_t* shared_down, const float* shared_down_scale, const float* shared_down_block_scale, const int* distinct,
-    const float* row_weights, const float* shared_weight, bfloat16* activations, bfloat16* shared_activations, int* arrivals) {
+    const float* row_weights, const float* shared_weight, uint8_t* exchange, uint32_t* launches) {
   extern __shared__ __align__(128) uint8_t memory[];
   __shared__ Sums sums[2];
   __shared__ Table table;
@@ -335,13 +344,13 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   const Layer layer = {{gate_up, gate_up_scale, gate_up_block_scale}, {down, down_scale, down_block_scale},
                        {shared_gate_up, shared_gate_up_scale, shared_gate_up_block_scale},
                        {shared_down, shared_down_scale, shared_down_block_scale}};
-  const Exchange exchange = {activations, shared_activations, arrivals};
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   uint8_t* x = memory + GROUPS * STAGES * STAGE_BYTES;
   const uint8_t* ring = memory + (warp >> 2) * STAGES * STAGE_BYTES;
   Group group{layer, table, exchange, ring, shared_address(ring), shared_address(barriers[warp >> 2]), warp >> 2, warp & 3, lane,
               (warp >> 2) * (int)gridDim.x + (int)blockIdx.x, GROUPS * (int)gridDim.x};
   if (HAS_SHARED && group.slot < TILES) group.shared_stages = S::parts;
+  group.first = HAS_SHARED ? (group.slot - TILES + group.slots) % group.slots : group.slot;
   if (group.leads()) {
     for (int q = 0; q < STAGES; q++) barrier_init(group.full + q * 8);
     barrier_init_done();
@@ -350,11 +359,14 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   for (int q = threadIdx.x * 32; q < HIDDEN; q += THREADS * 32) prefetch(norm + q);
   wait_for_predecessors();
   release_dependents();
+  int asked = 0;
+  if (group.leads()) asked = group.fetch_first(distinct, room);
+  __syncwarp();
   constexpr int pieces = (HIDDEN / 32 + WARPS - 1) / WARPS;
   uint4 raw[pieces], weights[pieces * X::weights];
-  for (int q = threadIdx.x; q < ROOM; q += THREADS) table.expert[HAS_SHARED + q] = load_fresh_4(distinct + 1 + q);
-  for (int q = threadIdx.x; q < ROOM * 8; q += THREADS) table.weight[HAS_SHARED + q / 8][q % 8] = load_fresh_float(row_weights + q);
-  if (threadIdx.x == 0) table.routed = load_fresh_4(distinct);
+  for (int q = threadIdx.x; q < room; q += THREADS) table.expert[HAS_SHARED + q] = load_fresh_4(distinct + 1 + q);
+  for (int q = threadIdx.x; q < room * 8; q += THREADS) table.weight[HAS_SHARED + q / 8][q % 8] = load_fresh_float(row_weights + q);
+  if (threadIdx.x == 0) { table.routed = load_fresh_4(distinct); table.launch = load_fresh_4(launches) + 1; }
   if (HAS_SHARED && threadIdx.x < 8) table.weight[0][threadIdx.x] = load_fresh_float(shared_weight + threadIdx.x);
 #pragma unroll
   for (int q = 0; q < pieces; q++) {
@@ -364,25 +376,22 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   }
   __syncthreads();
   group.plan();
-  if (group.leads()) for (int q = group.shared_stages < STAGES ? group.shared_stages : STAGES; q < STAGES; q++) group.fetch(q);
+  if (group.leads()) for (; asked < STAGES; asked++) group.fetch(asked);
   __syncwarp();
   prepare_rows(raw, weights, epsilon, x, (float(*)[8])&sums[0], table, warp, lane);
   const Nvfp4Masks masks = nvfp4_masks();
   group.gate_up(x, sums, masks);
-  uint32_t ready = 0;
+  Output output;
   for (int number = 0; number < group.tiles; number++) {
     const int tile = group.tile_of(number);
     float total[4] = {0.f, 0.f, 0.f, 0.f};
+    output.load(residual, tile, rows);
     if (group.down_shared_stages(group.group)) group.down_shared(tile, total, masks);
-    group.down_routed(tile, total, ready, masks);
+    group.down_routed(tile, total, masks);
     sync_threads_of(group.group + 1, 128);
     store_sums<ROWS>(sums[number & 1][warp], total, lane);
-    add_to_residual(residual, sums[number & 1], tile, rows);
+    __syncthreads();
+    output.store(residual, sums[number & 1], tile, rows);
   }
-  // The last block leaves the counts as it found them.
-  __syncthreads();
-  if (warp == 0) {
-    const int before = __shfl_sync(~0u, lane == 0 ? add_and_get(arrivals) : 0, 0);
-    if (before == (int)gridDim.x - 1) for (int q = lane; q < ROOM + 2; q += 32) arrivals[q] = 0;
-  }
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *launches = table.launch;
 }

@@ -64,7 +64,9 @@ class ExpertsScratch:
         shared_activations: [rows, padded intermediate of the shared expert] bfloat16.
         outputs: [pairs, hidden] float32.
         shared_outputs: [rows, hidden] float32.
-        arrivals: int32, zeros between launches.
+        exchange: [(listed experts + 1) * FEW_ROWS, padded intermediate] int32, on its way between the blocks of
+            one launch for few rows.
+        launches: [1] int32, number of the last such launch.
     """
 
     prepared: Tensor
@@ -73,7 +75,8 @@ class ExpertsScratch:
     shared_activations: Tensor
     outputs: Tensor
     shared_outputs: Tensor
-    arrivals: Tensor
+    exchange: Tensor
+    launches: Tensor
 
 
 def experts_scratch(
@@ -102,7 +105,8 @@ def experts_scratch(
         shared_activations=room(shared_rows, _padded(shared_width)),
         outputs=room(pairs, experts.hidden, torch.float32),
         shared_outputs=room(shared_rows, experts.hidden, torch.float32),
-        arrivals=room(1, experts.experts + 8, torch.int32)[0],
+        exchange=room(pairs + FEW_ROWS if few else 0, _padded(experts.intermediate), torch.int32),
+        launches=room(1, 1, torch.int32)[0],
     )
 
 
