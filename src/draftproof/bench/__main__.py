@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from draftproof.bench.place import Gpu
 from draftproof.bench.precisions import LAYOUTS
 from draftproof.bench.record import result_json, write_result
 from draftproof.bench.request import BenchRequest, parse_draft_vocabulary, parse_layers, parse_numbers
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
             eager=options.eager,
             seed=options.seed,
         )
-        result = run_bench(request, _tell)
+        result = run_bench(request, Gpu(), _tell)
     except DraftproofError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
+
+
+class Clock(Protocol):
+    """Runs from when it was made."""
+
+    def stop(self) -> None:
+        """What is enqueued from now on does not count."""
+        ...
+
+    def seconds(self) -> float:
+        """Between start and stop."""
+        ...
 
 
 class DeviceClock:

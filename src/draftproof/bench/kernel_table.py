@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
+
+from draftproof.bench.place import Place
 
 PROFILED_STEPS = 8
 
@@ -50,18 +51,19 @@ class KernelTable:
         return sum(row.launches for row in self.rows)
 
 
-def kernel_table(step: Callable[[], None], steps: int = PROFILED_STEPS) -> KernelTable:
+def kernel_table(place: Place, step: Callable[[], None], steps: int = PROFILED_STEPS) -> KernelTable:
     """Profile steps.
 
     Args:
+        place: the device.
         step: launches one step on the current stream.
         steps: how many to average over.
     """
-    torch.cuda.synchronize()
+    place.synchronize()
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         for _ in range(steps):
             step()
-        torch.cuda.synchronize()
+        place.synchronize()
     sums: dict[str, tuple[int, float]] = {}
     first, last = float("inf"), 0.0
     for event in profiler.events() or ():

@@ -10,7 +10,7 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from draftproof.bench.clock import DeviceClock
+from draftproof.bench.place import Place
 from draftproof.bench.subject import Subject
 from draftproof.device.buffers import ActivationBuffers
 from draftproof.device.graphs import Recorder
@@ -66,11 +66,12 @@ class _Series:
 
 
 def microbenchmarks(
-    subject: Subject, kernels: StepKernels, recorder: Recorder, shape: StepShape
+    place: Place, subject: Subject, kernels: StepKernels, recorder: Recorder, shape: StepShape
 ) -> Iterator[MicroFigure]:
     """Time every op of a step's trunk.
 
     Args:
+        place: the device.
         subject: model and state; its first `shape.batch` slots hold sequences.
         kernels: in force.
         recorder: graphs, or eager.
@@ -84,11 +85,11 @@ def microbenchmarks(
     space.residual.normal_()
     for series in _Ops(subject, kernels, space).all():
         yield MicroFigure(
-            series.op, series.subject, shape.all_rows, _time(recorder, series.launches), series.nbytes
+            series.op, series.subject, shape.all_rows, _time(place, recorder, series.launches), series.nbytes
         )
 
 
-def _time(recorder: Recorder, launches: Sequence[Callable[[], None]]) -> float:
+def _time(place: Place, recorder: Recorder, launches: Sequence[Callable[[], None]]) -> float:
     rounds = -(-LEAST_LAUNCHES // len(launches))
 
     def all_of_them() -> None:
@@ -99,7 +100,7 @@ def _time(recorder: Recorder, launches: Sequence[Callable[[], None]]) -> float:
     replay = recorder.record(all_of_them)
     samples = []
     for _ in range(REPEATS):
-        clock = DeviceClock()
+        clock = place.clock()
         replay()
         clock.stop()
         samples.append(clock.seconds())

@@ -9,10 +9,10 @@ from time import perf_counter
 
 import torch
 
-from draftproof.bench.bandwidth import measured_read_bandwidth
 from draftproof.bench.figures import Cell, CellFigures, cell_figures
 from draftproof.bench.kernel_table import KernelTable, kernel_table
 from draftproof.bench.microbench import MicroFigure, microbenchmarks
+from draftproof.bench.place import Place
 from draftproof.bench.request import BenchRequest
 from draftproof.bench.result import BenchResult
 from draftproof.bench.stepping import (
@@ -22,7 +22,7 @@ from draftproof.bench.stepping import (
     rewind,
     sample_steps,
 )
-from draftproof.bench.subject import LAYER_GROUP, Subject, load_subject, require_gpu
+from draftproof.bench.subject import LAYER_GROUP, Subject, load_subject
 from draftproof.device.graphs import Eager, Recorder, recorder_for
 from draftproof.device.machine import StepMachine
 from draftproof.device.self_check import self_check
@@ -40,41 +40,42 @@ class _Bench:
     """Everything that cells share."""
 
     request: BenchRequest
+    place: Place
     subject: Subject
     machines: dict[int, StepMachine]
     bandwidth: float
     recorder: Recorder
 
 
-def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
-    """Carry out a request on the current GPU.
+def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
+    """Carry out a request.
 
     Args:
         request: what to measure.
+        place: on which device.
         tell: gets a line whenever there is something to say.
 
     Raises:
-        EnvironmentProblem: no GPU, or too little of its memory.
+        EnvironmentProblem: too little memory.
         UnsupportedRequest: no kernel for this precision on this GPU.
         EngineFault: a kernel gave something that is not a number.
     """
-    device = require_gpu()
+    device = place.device
     kernels = kernels_for(device, tell=tell)
-    bandwidth = measured_read_bandwidth(device)
-    tell(f"{torch.cuda.get_device_name(device)}: reads {bandwidth / 1e12:.2f} TB/s")
+    bandwidth = place.read_bandwidth()
+    tell(f"{place.name}: reads {bandwidth / 1e12:.2f} TB/s")
     begin = perf_counter()
-    subject = load_subject(request, device)
+    subject = load_subject(request, place)
     fill_state(subject)
-    torch.cuda.synchronize()
+    place.synchronize()
     load_seconds = perf_counter() - begin
     tell(
         f"{request.shape}, {len(subject.spec.layers)} layers, {request.precision} ({subject.layout.title}): "
-        f"loaded in {load_seconds:.1f} s, {torch.cuda.memory_allocated() / 1e9:.1f} GB in use"
+        f"loaded in {load_seconds:.1f} s, {place.used_bytes() / 1e9:.1f} GB in use"
     )
     for line in selection_lines(kernels.report):
         tell(line)
     checked = self_check(kernels, subject.model, request.row_counts)
-    torch.cuda.empty_cache()
     worst = max(checked, key=lambda call: call.error)
     tell(
         f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "
@@ -83,7 +84,7 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
     with torch.inference_mode():
         recorder = Eager() if request.eager else recorder_for(device)
         machines = _machines(request, subject, kernels, recorder)
-        bench = _Bench(request, subject, machines, bandwidth, recorder)
+        bench = _Bench(request, place, subject, machines, bandwidth, recorder)
         cells = _measure(bench, tell)
         layer_microseconds = _layer_microseconds(bench, kernels, tell) if request.layers is not None else None
         tables = _tables(bench, tell) if request.kernels else ()
@@ -95,7 +96,7 @@ def run_bench(request: BenchRequest, tell: Tell) -> BenchResult:
         bandwidth=bandwidth,
         load_seconds=load_seconds,
         plan=subject.plan,
-        peak_bytes=torch.cuda.max_memory_allocated(),
+        peak_bytes=place.peak_bytes(),
         selection=kernels.report,
         cells=cells,
         layer_microseconds=layer_microseconds,
@@ -143,7 +144,9 @@ def _measure(bench: _Bench, tell: Tell) -> tuple[CellFigures, ...]:
         for cell in (*cells[first:], *cells[:first]):
             rewind(bench.subject.state, cell.batch, request.context, cell.draft_tokens)
             machine = bench.machines[cell.draft_tokens]
-            samples[cell].append(sample_steps(machine, cell.batch, cell.draft_tokens, request.steps))
+            samples[cell].append(
+                sample_steps(bench.place, machine, cell.batch, cell.draft_tokens, request.steps)
+            )
     figures = tuple(_figures(bench, cell, samples[cell]) for cell in cells)
     for each in figures:
         tell(each.line)
@@ -188,7 +191,7 @@ def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> floa
         samples = []
         for _ in range(request.repeats):
             rewind(subject.state, batch, request.context, 0)
-            sample = sample_steps(machine, batch, 0, request.steps)
+            sample = sample_steps(bench.place, machine, batch, 0, request.steps)
             samples.append(sample.device_seconds / sample.steps)
         seconds.append(median(samples))
     found = (seconds[1] - seconds[0]) / (count - half) * 1e6
@@ -205,7 +208,7 @@ def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
         def step(machine: StepMachine = machine, cell: Cell = cell) -> None:
             machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST)
 
-        table = kernel_table(step)
+        table = kernel_table(bench.place, step)
         tell(
             f"{cell.title}: {table.launches:.0f} kernels, their sum {table.kernel_microseconds:.0f} us, "
             f"the step {table.step_microseconds:.0f} us"
@@ -227,7 +230,7 @@ def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[M
         seen.add(shape)
         rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
         tell(f"kernels alone, {shape.all_rows} rows (batch {shape.batch}, K={shape.draft_tokens}):")
-        for each in microbenchmarks(bench.subject, kernels, bench.recorder, shape):
+        for each in microbenchmarks(bench.place, bench.subject, kernels, bench.recorder, shape):
             tell(
                 f"  {each.microseconds:8.2f} us  {each.nbytes / 1e6:8.2f} MB  "
                 f"{each.share(bench.bandwidth):6.1%} of bandwidth  {each.op}: {each.subject}"

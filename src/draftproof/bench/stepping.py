@@ -8,7 +8,7 @@ from time import perf_counter
 
 import torch
 
-from draftproof.bench.clock import DeviceClock
+from draftproof.bench.place import Place
 from draftproof.bench.subject import PAGE_SIZE, Subject
 from draftproof.device.machine import StepMachine, StepTicket
 from draftproof.device.state import DeviceState, SequenceRules
@@ -92,7 +92,9 @@ def rewind(state: DeviceState, sequences: int, context: int, draft_tokens: int) 
         state.rules.draft_limit[:sequences] = draft_tokens
 
 
-def sample_steps(machine: StepMachine, sequences: int, draft_tokens: int, steps: int) -> StepSample:
+def sample_steps(
+    place: Place, machine: StepMachine, sequences: int, draft_tokens: int, steps: int
+) -> StepSample:
     """Time steps over the first `sequences` slots.
 
     Raises:
@@ -101,10 +103,10 @@ def sample_steps(machine: StepMachine, sequences: int, draft_tokens: int, steps:
     slots = range(sequences)
     for _ in range(WARM_UP_STEPS):
         machine.collect(_launch(machine, slots, draft_tokens))
-    torch.cuda.synchronize()
+    place.synchronize()
     tokens = 0
     before = perf_counter()
-    clock = DeviceClock()
+    clock = place.clock()
     last = _launch(machine, slots, draft_tokens)
     for _ in range(steps - 1):
         ticket = _launch(machine, slots, draft_tokens)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 
 from draftproof.architecture.spec import ModelSpec
+from draftproof.bench.place import Place
 from draftproof.bench.precisions import PrecisionLayout, layout_named
 from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest
 from draftproof.bench.shapes import first_layers, load_shape
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
-from draftproof.errors import EnvironmentProblem
 from draftproof.hardware.memory_plan import MemoryPlan, memory_plan
 from draftproof.hardware.roofline import Model
 from draftproof.hardware.shape import shape_of
@@ -54,9 +54,7 @@ class Subject:
     plan: MemoryPlan
 
 
-def _layers_of(
-    request: BenchRequest, layout: PrecisionLayout, sizes: StateSizes, free: int | None
-) -> ModelSpec:
+def _layers_of(request: BenchRequest, layout: PrecisionLayout, sizes: StateSizes, free: int) -> ModelSpec:
     """The shape, cut to the layers that were asked for; "as many as fit" is whole groups of a release's four
     kinds of layers, at least one group."""
     spec = load_shape(request.shape)
@@ -66,7 +64,7 @@ def _layers_of(
         return first_layers(spec, request.layers)
     counts = range(len(spec.layers), LAYER_GROUP - 1, -LAYER_GROUP)
     slices = (first_layers(spec, count) for count in counts)
-    fitting = (each for each in slices if free is None or _plan(each, layout, sizes).total <= free)
+    fitting = (each for each in slices if _plan(each, layout, sizes).total <= free)
     return next(fitting, first_layers(spec, LAYER_GROUP))
 
 
@@ -75,21 +73,7 @@ def _plan(spec: ModelSpec, layout: PrecisionLayout, sizes: StateSizes) -> Memory
     return memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
 
 
-def require_gpu() -> torch.device:
-    """The GPU.
-
-    Raises:
-        EnvironmentProblem: there is none.
-    """
-    if not torch.cuda.is_available():
-        raise EnvironmentProblem(
-            "no CUDA device that torch can use",
-            "Real shapes are timed on a GPU; see `draftproof doctor`.",
-        )
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def load_subject(request: BenchRequest, device: torch.device) -> Subject:
+def load_subject(request: BenchRequest, place: Place) -> Subject:
     """Make the weights and the state; refused before anything is allocated when it does not fit.
 
     Raises:
@@ -97,12 +81,11 @@ def load_subject(request: BenchRequest, device: torch.device) -> Subject:
     """
     layout = layout_named(request.precision)
     sizes = state_sizes(request)
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+    device, free = place.device, place.free_bytes()
     spec = _layers_of(request, layout, sizes, free)
     weights = weigh_precisions(spec, layout.groups)
     plan = _plan(spec, layout, sizes)
-    if free is not None:
-        plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
+    plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
     loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
     with torch.inference_mode():
         drafts = _draft_vocabulary(loaded, request)

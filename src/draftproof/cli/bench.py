@@ -84,10 +84,11 @@ def bench(
         eager=eager,
         seed=seed,
     )
+    from draftproof.bench.place import Gpu
     from draftproof.bench.record import result_json, write_result
     from draftproof.bench.run import run_bench
 
-    result = run_bench(request, _tell_aside if as_json else _tell)
+    result = run_bench(request, Gpu(), _tell_aside if as_json else _tell)
     content = result_json(result, " ".join(["draftproof", *sys.argv[1:]]))
     if output_json is not None:
         write_result(output_json, content)
