@@ -30,7 +30,7 @@ BLOCKS_OF_SCALE = 2
 """FP8 blocks that share a block scale."""
 PART_BYTES = 16 * (BLOCK_PAIRS + 1) * 4
 """Static shared memory for each warp's part of a tile of gate and up."""
-BLOCK_RESERVE = 2048
+BLOCK_RESERVE = 3072
 """Shared memory of a thread block for barriers and lists, and what the hardware keeps."""
 SHARED_MEMORY_BYTES = 233472
 """Of a multiprocessor, on compute capability 9.0 and 10.0."""

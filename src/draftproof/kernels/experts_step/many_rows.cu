@@ -19,7 +19,7 @@
 #define GROUPS (WARPS / GROUP)
 #define PAIRS 16
 #define COLUMNS 8
-#define ROOM 24                            // blocks of pairs in the range of a thread block
+#define ROOM 16                            // blocks of pairs in the range of a thread block, at most
 #define UNDO (MODE == 2 ? 512.f : MODE == 0 ? 1.f : 72057594037927936.f)
 
 // Scale `index` of four NVFP4 scales as a pair of BF16, 2^117 times its value.
@@ -102,11 +102,10 @@ __device__ __forceinline__ int operand_place(int column, int input) {
 // them together (loads that order memory would wait for each other).
 #define BATCH (INPUTS >= 2048 ? 16 : INPUTS / 128)
 __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bfloat16* source, int stride,
-                                          const float* norm, float epsilon, const int* pair_rows, int first, int count) {
+                                          const float* norm, float epsilon, const int* rows, int count) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   for (int column = warp; column < count; column += WARPS) {
-    const int pair = first + column, row = GATED && LIST == 0 ? __ldcg(pair_rows + pair) : pair;
-    const bfloat16* from = source + (size_t)row * stride + lane * 4;
+    const bfloat16* from = source + (size_t)rows[column] * stride + lane * 4;
     float square = 0.f;
 #pragma unroll 1
     for (int start = 0; start < INPUTS / 128; start += BATCH) {
@@ -174,37 +173,37 @@ __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory,
   }
 }
 
-// Sums of a tile to where they belong: sums[n][...] as the matrix unit leaves them.
-__device__ __forceinline__ void store_outputs(const float (*c)[4], int count, int lane, float* out, const float* scale) {
+// Sums of a tile to where they belong, as the matrix unit leaves them. scale: of rows g and g + 8.
+__device__ __forceinline__ void store_outputs(const float (*c)[4], int count, int lane, float* out, float2 scale) {
   const int g = lane >> 2, t = lane & 3;
-  const float low = UNDO * (scale ? scale[g] : 1.f), high = UNDO * (scale ? scale[g + 8] : 1.f);
 #pragma unroll
   for (int n = 0; n < 2; n++) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
       const int column = n * 8 + 2 * t + i;
       if (column < count) {
-        out[(size_t)column * (TILES * 16) + g] = c[n][i] * low;
-        out[(size_t)column * (TILES * 16) + g + 8] = c[n][2 + i] * high;
+        out[(size_t)column * (TILES * 16) + g] = c[n][i] * (UNDO * scale.x);
+        out[(size_t)column * (TILES * 16) + g + 8] = c[n][2 + i] * (UNDO * scale.y);
       }
     }
   }
 }
 
-// Activations of a tile from the parts of the group's warps.
+// Activations of a tile from the parts of the group's warps. scale: of feature `thread` % 8 of gate and of up.
 __device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS + 1], int thread, int count,
-                                                  const float* inverse, const float* scale, bfloat16* out, int stride) {
+                                                  const float* inverse, float2 scale, bfloat16* out, int stride) {
   for (int i = thread; i < 8 * count; i += GROUP * 32) {
     const int feature = i & 7, column = i >> 3;
     float gate = 0.f, up = 0.f;
 #pragma unroll
     for (int w = 0; w < GROUP; w++) { gate += parts[w][feature][column]; up += parts[w][feature + 8][column]; }
     const float factor = UNDO * inverse[column];
-    gate *= factor * (scale ? scale[feature] : 1.f);
-    up *= factor * (scale ? scale[feature + 8] : 1.f);
-    out[(size_t)column * stride + feature] = narrow(silu(gate) * up);
+    out[(size_t)column * stride + feature] = narrow(silu(gate * (factor * scale.x)) * (up * (factor * scale.y)));
   }
 }
+
+// The blocks of pairs in the range of a thread block.
+struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; };
 
 extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_product(
     const bfloat16* source, const float* norm, const uint8_t* weights, const float* row_scale, const float* block_scale,
@@ -213,7 +212,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES];
   __shared__ float inverse[PAIRS];
-  __shared__ int entries[ROOM];
+  __shared__ Segments segment_of;
 #if GATED
   __shared__ float parts[WARPS][16][PAIRS + 1];
 #endif
@@ -232,20 +231,32 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   const long long tiles = (long long)count_of_blocks * TILES;
   const int begin = (int)(tiles * blockIdx.x / gridDim.x), end = (int)(tiles * (blockIdx.x + 1) / gridDim.x);
   const int first_block = begin / TILES, segments = end > begin ? (end - 1) / TILES - first_block + 1 : 0;
-  if (threadIdx.x < segments) entries[threadIdx.x] = LIST == 0 ? (int)load_fresh_4(blocks + 1 + first_block + threadIdx.x) : first_block + threadIdx.x;
+  if (threadIdx.x < segments) {
+    const int entry = LIST == 0 ? __ldcg(blocks + 1 + first_block + threadIdx.x) : first_block + threadIdx.x;
+    const int expert = LIST == 0 ? entry >> 16 : 0, number = entry & 0xffff;
+    const int first = (LIST == 0 ? __ldcg(offsets + expert) : 0) + number * PAIRS;
+    segment_of.expert[threadIdx.x] = expert;
+    segment_of.first[threadIdx.x] = first;
+    segment_of.count[threadIdx.x] = min((LIST == 0 ? __ldcg(offsets + expert + 1) : rows) - first, PAIRS);
+  }
   __syncthreads();
   const int mine = (end - begin - group + GROUPS - 1) / GROUPS, steps = mine * STEPS;
   auto refill = [&](int done) {  // the copy that takes the place of step `done`, STAGES further on
     const int step = done + STAGES;
     if (lane == 0 && step < steps) {
       const int unit = begin + group + step / STEPS * GROUPS, tile = unit % TILES;
-      const int expert = LIST == 0 ? entries[unit / TILES - first_block] >> 16 : 0;
+      const int expert = segment_of.expert[unit / TILES - first_block];
       const size_t block = ((size_t)expert * TILES + tile) * BLOCKS + part * PART + step % STEPS * STAGE_BLOCKS;
       fetch_bulk(ring.stages + step % STAGES * STAGE_BYTES, weights + block * BLOCK_BYTES, STAGE_BYTES,
                  ring.barriers + step % STAGES * 8);
     }
   };
   for (int i = -STAGES; i < 0; i++) refill(i);
+  for (int i = threadIdx.x; i < segments * PAIRS; i += WARPS * 32) {
+    const int pair = segment_of.first[i / PAIRS] + i % PAIRS;
+    const bool real = i % PAIRS < segment_of.count[i / PAIRS];
+    segment_of.row[i / PAIRS][i % PAIRS] = GATED && LIST == 0 && real ? __ldcg(pair_rows + pair) : pair;
+  }
 #if !GATED
   wait_for_predecessors();
 #endif
@@ -253,17 +264,19 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   const Nvfp4Masks masks = nvfp4_masks();
   int unit = begin + group;
   for (int segment = 0; segment < segments; segment++) {
-    const int entry = entries[segment], expert = LIST == 0 ? entry >> 16 : 0;
-    const int base = LIST == 0 ? (int)load_fresh_4(offsets + expert) : 0, first = base + (entry & 0xffff) * PAIRS;
-    const int limit = LIST == 0 ? (int)load_fresh_4(offsets + expert + 1) : rows, count = min(limit - first, PAIRS);
+    const int expert = segment_of.expert[segment], first = segment_of.first[segment], count = segment_of.count[segment];
     __syncthreads();
-    load_rows(x, inverse, source, source_stride, norm, epsilon, pair_rows, first, count);
+    load_rows(x, inverse, source, source_stride, norm, epsilon, segment_of.row[segment], count);
     __syncthreads();
     const int stop = min(end, (first_block + segment + 1) * TILES);
     for (; unit < stop; unit += GROUPS) {
       const int tile = unit % TILES;
       float c[2][4] = {};
-      const float* scale = row_scale ? row_scale + ((size_t)expert * TILES + tile) * 16 : nullptr;
+      float2 scale = make_float2(1.f, 1.f);
+      if (row_scale) {
+        const float* at = row_scale + ((size_t)expert * TILES + tile) * 16 + (GATED ? lane & 7 : lane >> 2);
+        scale = make_float2(at[0], at[8]);
+      }
       const float* blocked = nullptr;
 #if MODE == 3
       const int scale_row = GATED ? tile * 8 / 128 : tile * 16 / 128;
