@@ -84,12 +84,40 @@ class SharedShape:
         return -(-(floats * 4 + 8) // 16) * 16
 
 
-LaunchShape = RegisterShape | SharedShape
+@dataclass(frozen=True)
+class BatchShape:
+    """The form that keeps the state in shared memory and multiplies by tensor cores.
+
+    Attributes:
+        blocks: resident blocks of a multiprocessor.
+    """
+
+    blocks: int
+    function: str = "gated_delta_decode_batch"
+    threads: int = 128
+    split: int = 1
+
+    @property
+    def definitions(self) -> dict[str, int]:
+        """Macros of the source."""
+        return {"BLOCKS": self.blocks}
+
+    def shared_bytes(self, rows: int, window: int) -> int:
+        """Dynamic shared memory, `Shared` of the source."""
+        room = max(window, 1)
+        vectors = 8 * -(-rows // 4) + window
+        state = HEAD_DIM * HEAD_DIM + 32
+        floats = state + HEAD_DIM * (vectors + rows + room) + vectors * (rows + window)
+        floats += 2 * (rows + room) + 4 * rows
+        return -(-(floats * 4 + 16) // 16) * 16
+
+
+LaunchShape = RegisterShape | SharedShape | BatchShape
 
 FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
 SOME_HEADS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
 MANY_HEADS = SharedShape(blocks=3)
-SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, MANY_HEADS)
+SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, MANY_HEADS, BatchShape(blocks=3))
 
 
 def launch_shape(heads: int) -> LaunchShape:

@@ -1,0 +1,370 @@
+// The gated delta decode kernel for many heads at a time (batches). Each block of 4 warps brings its head's whole
+// state into shared memory by bulk copies and takes it back so, and three blocks of a multiprocessor overlap; the
+// products with the state are done by tensor cores, so that little but the memory's time remains.
+//
+// Pending rows and new rows are one block of rows: one pass over the state gives its products with all their keys and
+// queries, one unit lower triangular system gives all corrections, and a second pass adds the committed rows'.
+//
+// Products are float32 in effect: operands are split into two TF32 numbers, high and low, of which all products but
+// low times low are summed. What is added to the state is summed apart and added in float32.
+//
+// Lanes are (g = lane / 4, t = lane % 4) as in the matrix units' fragments. Of the state, a lane works on value
+// columns 32 * warp + 4 * g + 0..3 and, in step s = 0..15, on key rows 32 * t + 2 * s + 0..1. The four quarters of the
+// state (one for each t) lie 32 bytes further apart than their size, so that no two lanes meet in a bank. A vector
+// over key rows is kept in the order of steps: place 8 * s + 2 * t + e for key row 32 * t + 2 * s + e.
+// Of the rows, lane t works on rows t and t + 4.
+//
+// Defined from outside: KEY_HEADS, VALUE_HEADS, ROWS, WINDOW (room of the stash), STASH (else the new rows are
+// certain and enter the state), BLOCKS (resident blocks to compile for).
+#define WARPS 4
+#define ROOM (WINDOW > 0 ? WINDOW : 1)
+#include "gated_delta.cuh"
+
+#define NEW_TILES ((ROWS + 3) / 4)   // tiles of 4 keys and 4 queries
+#define OLD_TILES ((WINDOW + 3) / 4) // groups of 4 pending rows
+#define OLD (8 * NEW_TILES)          // first pending key among the vectors
+#define VECTORS (OLD + WINDOW)
+#define KEYS (ROWS + WINDOW)
+#define QUARTER (32 * DIM + 8)
+
+struct Shared {
+  float state[4 * QUARTER];
+  float vectors[VECTORS][DIM];  // 2i: key i, 2i + 1: query i, OLD + i: pending key i
+  float v[ROWS][DIM], old_v[ROOM][DIM];
+  float gram[VECTORS][KEYS];    // products of vectors with new keys and pending keys, times the decay between them
+  float since[ROWS], old_since[ROOM];  // log decay since the state before the pending rows
+  float beta[ROWS], old_beta[ROOM];
+  float squares[WARPS][ROWS];
+  unsigned long long barrier;
+};
+
+// The place of step-ordered place `place` in row `row` of the vectors: rows next to each other use other banks.
+__device__ __forceinline__ int place_in(int row, int place) { return place ^ (8 * (row & 3)); }
+
+__device__ __forceinline__ void copy_bulk_back(void* destination, uint32_t source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination), "r"(source), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void finish_copies_back() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
+struct Split { uint32_t high, low; };
+__device__ __forceinline__ Split split(float value) {
+  const uint32_t high = __float_as_uint(value) & 0xffffe000u;
+  return {high, __float_as_uint(value - __uint_as_float(high))};
+}
+__device__ __forceinline__ void multiply_8(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+__device__ __forceinline__ void multiply_4(float* d, uint32_t a0, uint32_t a1, uint32_t b0) {
+  asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(b0));
+}
+__device__ __forceinline__ void multiply_split(float* d, const Split* a, Split b0, Split b1) {
+  multiply_8(d, a[0].low, a[1].low, a[2].low, a[3].low, b0.high, b1.high);
+  multiply_8(d, a[0].high, a[1].high, a[2].high, a[3].high, b0.low, b1.low);
+  multiply_8(d, a[0].high, a[1].high, a[2].high, a[3].high, b0.high, b1.high);
+}
+
+// One of the three parts of all rows through the convolution, by one warp: 0 keys, 1 values, 2 queries.
+struct Part {
+  int kind, channel, lane;
+  bool keeps;  // writes what the next window needs
+  Inputs<4> committed[3], old[ROOM], fresh[ROWS];
+  Taps<4> taps;
+
+  __device__ __forceinline__ void load_old(const Times& times, const float* weights) {
+#pragma unroll
+    for (int i = 0; i < 3; i++) committed[i].load(times.at(i - 3) + channel);
+#pragma unroll
+    for (int i = 0; i < WINDOW; i++) if (i < times.pending) old[i].load(times.at(i) + channel);
+    taps.load(weights, channel);
+  }
+  __device__ __forceinline__ void load_fresh(const Times& times) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) fresh[i].load(times.at(times.pending + i) + channel);
+  }
+  __device__ __forceinline__ void make_row(const Inputs<4>& newest, float* values, float* vectors, int row) {
+    const Inputs<4> x[4] = {committed[0], committed[1], committed[2], newest};
+    float y[4];
+    taps.apply(x, y);
+    if (kind == 1) put<4>(values + lane * 4, y);
+    else {
+      normalise(y, kind == 2 ? QUERY_SCALE : 1.f);
+      const int place = 16 * (lane % 8) + 2 * (lane / 8);
+      put<2>(vectors + place_in(row, place), y); put<2>(vectors + place_in(row, place + 8), y + 2);
+    }
+  }
+  __device__ __forceinline__ void shift(const Inputs<4>& newest) {
+    committed[0] = committed[1]; committed[1] = committed[2]; committed[2] = newest;
+  }
+  __device__ __forceinline__ void keep_tail(bfloat16* kept) const {
+    if (keeps)
+#pragma unroll
+      for (int i = 0; i < 3; i++) committed[i].store(kept + i * CONV_DIM + channel);
+  }
+  __device__ __forceinline__ void run(Shared& shared, int pending, bfloat16* kept, bfloat16* stash) {
+#pragma unroll
+    for (int i = 0; i < WINDOW; i++) if (i < pending) {
+      if (kind != 2) make_row(old[i], shared.old_v[i], shared.vectors[OLD + i], OLD + i);
+      shift(old[i]);
+    }
+    if (STASH) keep_tail(kept);
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+      const int row = 2 * i + (kind == 2);
+      make_row(fresh[i], shared.v[i], shared.vectors[row], row);
+      shift(fresh[i]);
+      if (STASH && keeps) fresh[i].store(stash + i * CONV_DIM + channel);
+    }
+    if (!STASH) keep_tail(kept);
+  }
+};
+
+// 16 vectors (from `first`) times 8 keys: the new ones, or the pending ones.
+__device__ __forceinline__ void make_gram(Shared& shared, int first, bool old_keys, int pending, int lane) {
+  const int g = lane / 4, t = lane % 4, count = old_keys ? pending : ROWS;
+  const int upper = first + g, lower = min(first + g + 8, VECTORS - 1);
+  const int key = old_keys ? min(OLD + g, VECTORS - 1) : 2 * min(g, ROWS - 1);
+  float d[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 4
+  for (int s = 0; s < 16; s++) {
+    const float2 a = *(const float2*)&shared.vectors[upper][place_in(upper, 8 * s + 2 * t)];
+    const float2 c = *(const float2*)&shared.vectors[lower][place_in(lower, 8 * s + 2 * t)];
+    const float2 b = *(const float2*)&shared.vectors[key][place_in(key, 8 * s + 2 * t)];
+    const Split parts[4] = {split(a.x), split(c.x), split(a.y), split(c.y)};
+    multiply_split(d, parts, split(b.x), split(b.y));
+  }
+#pragma unroll
+  for (int e = 0; e < 4; e++) {
+    const int vector = first + g + 8 * (e / 2), j = 2 * t + e % 2;
+    const bool is_old = WINDOW && vector >= OLD;
+    const int i = is_old ? vector - OLD : vector / 2;
+    const bool needed = is_old ? old_keys && i < pending && j < i : i < ROWS && (old_keys || j <= i);
+    if (needed && j < count) {
+      const float from = old_keys ? shared.old_since[j] : shared.since[j], to = is_old ? shared.old_since[i] : shared.since[i];
+      shared.gram[vector][(old_keys ? ROWS : 0) + j] = d[e] * __expf(to - from);
+    }
+  }
+}
+
+// sums[tile][m] are the products of the state's columns with 8 vectors: of tile j the keys and queries 4j + t, of the
+// last one the pending keys t and t + 4.
+__device__ __forceinline__ void read_state(const Shared& shared, float (*sums)[2][4], int warp, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
+  const int old_row = WINDOW > 4 ? min(OLD + g / 2 + 4 * (g % 2), VECTORS - 1) : min(OLD + g / 2, VECTORS - 1);
+#pragma unroll 2
+  for (int s = 0; s < 16; s++) {
+    const float4 a = *(const float4*)(state + 2 * s * DIM), b = *(const float4*)(state + (2 * s + 1) * DIM);
+    const Split first[4] = {split(a.x), split(a.y), split(b.x), split(b.y)}, second[4] = {split(a.z), split(a.w), split(b.z), split(b.w)};
+#pragma unroll
+    for (int j = 0; j < NEW_TILES + (WINDOW > 0); j++) {
+      const int row = j < NEW_TILES ? 8 * j + g : old_row;
+      const float2 x = *(const float2*)&shared.vectors[row][place_in(row, 8 * s + 2 * t)];
+      const Split x0 = split(x.x), x1 = split(x.y);
+      multiply_split(sums[j][0], first, x0, x1); multiply_split(sums[j][1], second, x0, x1);
+    }
+  }
+}
+
+// state = state * decay + sum over groups of 4 rows: key (group, t) outer corrections (group, t).
+template <int GROUPS>
+__device__ __forceinline__ void update_state(Shared& shared, const float (*corrections)[4], const int* rows, const bool* valid,
+                                             float decay, int warp, int lane) {
+  const int g = lane / 4, t = lane % 4;
+  float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
+#pragma unroll 2
+  for (int s = 0; s < 16; s++) {
+    float d[2][4] = {};
+#pragma unroll
+    for (int n = 0; n < GROUPS; n++) {
+      const Split b = split(valid[n] ? shared.vectors[rows[n]][place_in(rows[n], 8 * s + g)] : 0.f);
+#pragma unroll
+      for (int m = 0; m < 2; m++) {
+        const Split a0 = split(corrections[n][2 * m]), a1 = split(corrections[n][2 * m + 1]);
+        multiply_4(d[m], a0.low, a1.low, b.high); multiply_4(d[m], a0.high, a1.high, b.low); multiply_4(d[m], a0.high, a1.high, b.high);
+      }
+    }
+    float4* a = (float4*)(state + 2 * s * DIM); float4* b = (float4*)(state + (2 * s + 1) * DIM);
+    const float4 x = *a, y = *b;
+    *a = make_float4(fmaf(x.x, decay, d[0][0]), fmaf(x.y, decay, d[0][2]), fmaf(x.z, decay, d[1][0]), fmaf(x.w, decay, d[1][2]));
+    *b = make_float4(fmaf(y.x, decay, d[0][1]), fmaf(y.y, decay, d[0][3]), fmaf(y.z, decay, d[1][1]), fmaf(y.w, decay, d[1][3]));
+  }
+}
+
+// Corrections (to u, old_u) and outputs (to o) of this lane's rows t and t + 4, four value columns each.
+struct Solution {
+  float u[NEW_TILES][4], o[NEW_TILES][4], old_u[OLD_TILES + 1][4];
+
+  // Row `j` of the block is solved: `mine` holds it, times its beta, in the lanes t = j % 4.
+  __device__ __forceinline__ void apply(const Shared& shared, const float* mine, int j, bool old, int pending, int lane) {
+    const int t = lane % 4, column = old ? ROWS + j : j;
+    float seen[4];
+#pragma unroll
+    for (int m = 0; m < 4; m++) seen[m] = __shfl_sync(~0u, mine[m], (lane & ~3) | (j & 3));
+    if (old)
+#pragma unroll
+      for (int n = 0; n < OLD_TILES; n++) {
+        const int i = 4 * n + t;
+        const float factor = i > j && i < pending ? shared.gram[OLD + i][column] * shared.old_beta[i] : 0.f;
+#pragma unroll
+        for (int m = 0; m < 4; m++) old_u[n][m] = fmaf(-factor, seen[m], old_u[n][m]);
+      }
+#pragma unroll
+    for (int n = 0; n < NEW_TILES; n++) {
+      const int i = 4 * n + t;
+      const float factor = i < ROWS && (old || i > j) ? shared.gram[2 * i][column] * shared.beta[i] : 0.f;
+      const float weight = i < ROWS && (old || i >= j) ? shared.gram[2 * i + 1][column] : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) { u[n][m] = fmaf(-factor, seen[m], u[n][m]); o[n][m] = fmaf(weight, seen[m], o[n][m]); }
+    }
+  }
+  __device__ __forceinline__ void solve(const Shared& shared, const float (*sums)[2][4], int pending, int warp, int lane) {
+    const int g = lane / 4, t = lane % 4, column = 32 * warp + 4 * g;
+#pragma unroll
+    for (int n = 0; n < OLD_TILES; n++) {
+      const int i = 4 * n + t;
+      const bool real = i < pending;
+      const float fade = real ? __expf(shared.old_since[i]) : 0.f, beta = real ? shared.old_beta[i] : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES][m / 2][2 * (m % 2) + n]) : 0.f;
+    }
+#pragma unroll
+    for (int n = 0; n < NEW_TILES; n++) {
+      const int i = 4 * n + t;
+      const bool real = i < ROWS;
+      const float fade = real ? __expf(shared.since[i]) : 0.f, beta = real ? shared.beta[i] : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) {
+        u[n][m] = real ? beta * (shared.v[i][column + m] - fade * sums[n][m / 2][2 * (m % 2)]) : 0.f;
+        o[n][m] = real ? fade * sums[n][m / 2][2 * (m % 2) + 1] : 0.f;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < WINDOW; j++) if (j < pending) apply(shared, old_u[j / 4], j, true, pending, lane);
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) apply(shared, u[j / 4], j, false, pending, lane);
+  }
+  // The committed rows into the state.
+  __device__ __forceinline__ void commit(Shared& shared, int pending, int warp, int lane) const {
+    constexpr int GROUPS = OLD_TILES + (STASH ? 0 : NEW_TILES);
+    const int t = lane % 4;
+    const float end = STASH ? shared.old_since[pending - 1] : shared.since[ROWS - 1];
+    float corrections[GROUPS + 1][4]; int rows[GROUPS + 1]; bool valid[GROUPS + 1];
+#pragma unroll
+    for (int n = 0; n < GROUPS; n++) {
+      const bool old = n < OLD_TILES;
+      const int i = 4 * (old ? n : n - OLD_TILES) + t;
+      valid[n] = old ? i < pending : i < ROWS;
+      rows[n] = valid[n] ? (old ? OLD + i : 2 * i) : 0;
+      const float fade = valid[n] ? __expf(end - (old ? shared.old_since[i] : shared.since[i])) : 0.f;
+#pragma unroll
+      for (int m = 0; m < 4; m++) corrections[n][m] = fade * (old ? old_u[n < OLD_TILES ? n : 0][m] : u[n < OLD_TILES ? 0 : n - OLD_TILES][m]);
+    }
+    update_state<GROUPS>(shared, corrections, rows, valid, __expf(end), warp, lane);
+  }
+};
+
+extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_decode_batch(
+    const bfloat16* projected, int stride, int inputs_at, int gate_at, int a_at, int b_at, const float* taps,
+    const float* negative_a, const float* dt_bias, const float* norm, float epsilon, float* recurrent,
+    bfloat16* convolution, bfloat16* stash_inputs, float* stash_log_decay, float* stash_beta, const int* slots,
+    const int* all_pending, const int* parity, int slot_count, bfloat16* out) {
+  extern __shared__ __align__(128) uint8_t memory[];
+  Shared& shared = *(Shared*)memory;
+  const int head = blockIdx.x, sequence = blockIdx.y, key_head = head / (VALUE_HEADS / KEY_HEADS);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, column = 32 * warp + 4 * g;
+  const int slot = load_fresh_4(slots + sequence);
+  float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM;
+  const uint32_t barrier = shared_address(&shared.barrier);
+  if (threadIdx.x == 0) {
+    barrier_init(barrier); barrier_init_done();
+    barrier_expect(barrier, DIM * DIM * 4);
+    for (int i = 0; i < 4; i++) copy_bulk(shared_address(shared.state + i * QUARTER), state + i * 32 * DIM, 32 * DIM * 4, barrier);
+  }
+  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
+  const int side = load_fresh_4(parity + slot) & 1;
+  release_dependents();
+
+  const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
+  const bfloat16* rows_in = projected + (size_t)sequence * ROWS * stride;
+  const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM, rows_in + inputs_at, (size_t)stride, pending};
+  Inputs<4> z[NEW_TILES];
+  if (warp < 3) {
+    const int query_channel = key_head * DIM + lane * 4;
+    Part part;
+    part.kind = warp; part.lane = lane;
+    part.channel = warp == 0 ? KEY_HEADS * DIM + query_channel : warp == 1 ? 2 * KEY_HEADS * DIM + head * DIM + lane * 4 : query_channel;
+    part.keeps = warp == 1 || head % (VALUE_HEADS / KEY_HEADS) == 0;
+    part.load_old(times, taps);
+    wait_for_predecessors();
+    part.load_fresh(times);
+    part.run(shared, pending, convolution + write_at * 3 * CONV_DIM, stash_inputs + write_at * WINDOW * CONV_DIM);
+  } else {
+    Gate gate = {0.f, 0.f};
+    if (lane < pending) {
+      const size_t at = (read_at * WINDOW + lane) * VALUE_HEADS + head;
+      gate.log_decay = stash_log_decay[at]; gate.beta = stash_beta[at];
+    }
+    wait_for_predecessors();
+    const int row = lane - pending;
+    if (row >= 0 && row < ROWS) {
+      const bfloat16* line = rows_in + (size_t)row * stride;
+      gate = gate_of(widen(load_fresh_2(line + a_at + head)), widen(load_fresh_2(line + b_at + head)), negative_a[head], dt_bias[head]);
+      if (STASH) {
+        const size_t at = (write_at * WINDOW + row) * VALUE_HEADS + head;
+        stash_log_decay[at] = gate.log_decay; stash_beta[at] = gate.beta;
+      }
+    }
+    float since = gate.log_decay;
+#pragma unroll
+    for (int o = 1; o < 16; o <<= 1) { const float before = __shfl_up_sync(~0u, since, o); if (lane >= o) since += before; }
+    if (row < 0) { shared.old_since[lane] = since; shared.old_beta[lane] = gate.beta; }
+    else if (row < ROWS) { shared.since[row] = since; shared.beta[row] = gate.beta; }
+  }
+#pragma unroll
+  for (int n = 0; n < NEW_TILES; n++) if (4 * n + t < ROWS)
+    z[n].load(rows_in + (size_t)(4 * n + t) * stride + gate_at + head * DIM + column);
+  const float4 weight = *(const float4*)(norm + column);
+  __syncthreads();
+
+  if (warp == 0) make_gram(shared, 0, false, pending, lane);
+  if (WINDOW && pending) {
+    if (warp == 1) make_gram(shared, 0, true, pending, lane);
+    if (NEW_TILES > 1 && warp == 2) make_gram(shared, OLD, true, pending, lane);
+  }
+  barrier_wait(barrier, 0);
+  float sums[NEW_TILES + 1][2][4] = {};
+  read_state(shared, sums, warp, lane);
+  __syncthreads();
+  Solution solution;
+  solution.solve(shared, sums, pending, warp, lane);
+#pragma unroll
+  for (int n = 0; n < NEW_TILES; n++) {
+    float square = solution.o[n][0] * solution.o[n][0] + solution.o[n][1] * solution.o[n][1] + solution.o[n][2] * solution.o[n][2] + solution.o[n][3] * solution.o[n][3];
+    square += __shfl_xor_sync(~0u, square, 4); square += __shfl_xor_sync(~0u, square, 8); square += __shfl_xor_sync(~0u, square, 16);
+    if (g == 0 && 4 * n + t < ROWS) shared.squares[warp][4 * n + t] = square;
+  }
+  const bool moves = !STASH || pending;
+  if (moves) { solution.commit(shared, pending, warp, lane); fence_async_proxy(); }
+  __syncthreads();
+  if (moves && threadIdx.x == 0)
+    for (int i = 0; i < 4; i++) copy_bulk_back(state + i * 32 * DIM, shared_address(shared.state + i * QUARTER), 32 * DIM * 4);
+#pragma unroll
+  for (int n = 0; n < NEW_TILES; n++) {
+    const int row = 4 * n + t;
+    if (row < ROWS) {
+      const float square = shared.squares[0][row] + shared.squares[1][row] + shared.squares[2][row] + shared.squares[3][row];
+      const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
+      const float* o = solution.o[n];
+      Inputs<4> rounded;
+      rounded.pair[0] = pack_pair(o[0] * factor * weight.x * silu(z[n].at(0)), o[1] * factor * weight.y * silu(z[n].at(1)));
+      rounded.pair[1] = pack_pair(o[2] * factor * weight.z * silu(z[n].at(2)), o[3] * factor * weight.w * silu(z[n].at(3)));
+      rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + column);
+    }
+  }
+  if (moves && threadIdx.x == 0) finish_copies_back();
+}
