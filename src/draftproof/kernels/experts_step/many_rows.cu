@@ -100,7 +100,8 @@ __device__ __forceinline__ int operand_place(int column, int input) {
 
 // Rows of a block of pairs as right operands, a warp for each; `inverse` gets 1 / rms. Loads come first, a batch of
 // them together (loads that order memory would wait for each other).
-#define BATCH (INPUTS >= 2048 ? 16 : INPUTS / 128)
+#define PIECES ((INPUTS + 127) / 128)
+#define BATCH (PIECES % 16 == 0 ? 16 : PIECES % 12 == 0 ? 12 : PIECES < 16 ? PIECES : 1)
 __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bfloat16* source, int stride,
                                           const float* norm, float epsilon, const int* rows, int count) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -108,12 +109,12 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
     const bfloat16* from = source + (size_t)rows[column] * stride + lane * 4;
     float square = 0.f;
 #pragma unroll 1
-    for (int start = 0; start < INPUTS / 128; start += BATCH) {
+    for (int start = 0; start < PIECES; start += BATCH) {
       uint2 value[BATCH];
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
         const int k = (start + i) * 128 + lane * 4;
-        value[i] = k < WIDTH ? __ldcg((const uint2*)(from + (start + i) * 128)) : make_uint2(0u, 0u);
+        value[i] = INPUTS == WIDTH && INPUTS % 128 == 0 || k < WIDTH ? __ldcg((const uint2*)(from + (start + i) * 128)) : make_uint2(0u, 0u);
       }
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
@@ -126,7 +127,7 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
           v = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
         }
         if (MODE == 1 || MODE == 3) v = make_uint2(raise(v.x), raise(v.y));
-        *(uint2*)(x + operand_place(column, k)) = v;
+        if (INPUTS % 128 == 0 || k < INPUTS) *(uint2*)(x + operand_place(column, k)) = v;
       }
     }
     if (GATED) {
