@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from draftproof.kernels.cuda import compiler
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentState, ProjectedColumns
 from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
@@ -18,6 +20,7 @@ FOLDER = Path(__file__).parent
 HEAD_DIM = 128
 CONV_KERNEL = 4
 MOST_ROWS = 8
+FIRST_CAPABILITY = 9
 MULTIPROCESSORS = 132
 
 
@@ -137,8 +140,11 @@ def supports(
     out: Tensor,
 ) -> str | None:
     """Why this backend cannot carry out the call; None when it can."""
-    del out
     key_dim, value_dim = state.recurrent.shape[2:]
+    if not projected.is_cuda or torch.cuda.get_device_capability(projected.device)[0] < FIRST_CAPABILITY:
+        return "needs compute capability 9.0"
+    if not _has_compiler():
+        return "cuda-bindings or NVRTC is missing"
     if (key_dim, value_dim) != (HEAD_DIM, HEAD_DIM):
         return f"heads of {key_dim} x {value_dim}: it is written for {HEAD_DIM} x {HEAD_DIM}"
     if state.convolution.shape[2] != CONV_KERNEL - 1:
@@ -153,7 +159,14 @@ def supports(
         return "convolution weights must be float32"
     if projected.stride(0) % 4 or columns.inputs % 4 or columns.gate % 4:
         return "projected rows and their parts must begin at multiples of 4"
+    if not out.is_contiguous():
+        return "outputs must be contiguous"
     return None
+
+
+@functools.cache
+def _has_compiler() -> bool:
+    return compiler.is_available()
 
 
 def gated_delta_decode(
