@@ -1,0 +1,141 @@
+"""The packed linear's kernels on a GPU, against the definition there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from draftproof.kernels.norm.scale import NormScale
+from draftproof.kernels.packed_linear import cuda, reference, triton
+from draftproof.kernels.packed_linear.epilogue import Epilogue
+from draftproof.kernels.packed_weights.formats import PackedMatrix
+from draftproof.kernels.packed_weights.packing import (
+    pack_dense,
+    pack_fp8,
+    pack_fp8_blocks,
+    pack_int8,
+    pack_nvfp4,
+    pair_gate_up,
+)
+from tools.quantization import encode_fp8_block, encode_fp8_channel, encode_nvfp4
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(272, 2048), (257, 256), (96, 80), (160, 3072), (144, 4096), (80, 5120), (2608, 17408)]
+
+
+@pytest.fixture(autouse=True)
+def exact_products() -> Any:
+    """The definition multiplies in float32."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def random(rows: int, columns: int, seed: int) -> Tensor:
+    return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * 0.02
+
+
+def fp8(weight: Tensor) -> PackedMatrix:
+    encoded = encode_fp8_channel(weight)
+    return pack_fp8(encoded.weight, encoded.scale)
+
+
+def fp8_blocks(weight: Tensor) -> PackedMatrix:
+    encoded = encode_fp8_block(weight)
+    return pack_fp8_blocks(encoded.weight, encoded.scale)
+
+
+def nvfp4(weight: Tensor) -> PackedMatrix:
+    encoded = encode_nvfp4(weight)
+    return pack_nvfp4(encoded.packed, encoded.block_scale, encoded.global_scale)
+
+
+PACKERS = [pack_dense, fp8, fp8_blocks, pack_int8, nvfp4]
+
+
+def on_gpu(matrix: PackedMatrix) -> PackedMatrix:
+    def moved(part: Tensor | None) -> Tensor | None:
+        return None if part is None else part.cuda()
+
+    return replace(
+        matrix,
+        blocks=matrix.blocks.cuda(),
+        row_scale=moved(matrix.row_scale),
+        block_scale=moved(matrix.block_scale),
+    )
+
+
+def activations(rows: int, columns: int) -> Tensor:
+    """BF16 with a stride."""
+    return random(rows, columns + 16, 9).mul(50).bfloat16().cuda()[:, :columns]
+
+
+def compare(backend: ModuleType, x: Tensor, matrix: PackedMatrix, width: int, **named: Any) -> None:
+    """BF16 and float32 outputs; the poisoned ones have a stride."""
+    for dtype, limit in ((torch.bfloat16, 2e-3), (torch.float32, 1e-4)):
+        got = torch.full((x.shape[0], width + 8), float("nan"), dtype=dtype, device="cuda")[:, :width]
+        meant = torch.empty(x.shape[0], width, dtype=dtype, device="cuda")
+        reference.packed_linear(x, matrix, out=meant, **named)
+        for _ in range(2):
+            backend.packed_linear(x, matrix, out=got, **named)
+        error = (got.float() - meant.float()).norm() / meant.float().norm()
+        # BF16: a sum on the other side of a rounding, now and then. float32: another order of sums.
+        assert float(error) < limit
+
+
+@pytest.mark.parametrize("rows", [1, 4, 7, 16])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("pack", PACKERS)
+def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
+    outputs, inputs = shape
+    x, matrix = activations(rows, inputs), on_gpu(pack(random(outputs, inputs, 1)))
+    out = torch.empty(rows, outputs, device="cuda")
+    assert cuda.supports(x, matrix, out=out) is None
+    if outputs % 2:
+        compare(cuda, x, matrix, outputs, norm=NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6))
+    else:
+        compare(cuda, x, matrix, outputs, residual=random(rows, outputs, 3).bfloat16().cuda())
+
+
+@pytest.mark.parametrize("rows", [3, 64, 300])
+@pytest.mark.parametrize("shape", [(272, 2048), (257, 256), (96, 80), (2048, 4096)])
+@pytest.mark.parametrize("pack", PACKERS)
+def test_triton(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
+    outputs, inputs = shape
+    x, matrix = activations(rows, inputs), on_gpu(pack(random(outputs, inputs, 1)))
+    compare(triton, x, matrix, outputs, norm=NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6))
+
+
+@pytest.mark.parametrize("backend", [cuda, triton])
+@pytest.mark.parametrize("pack", PACKERS)
+def test_pairs(pack: Callable[[Tensor], PackedMatrix], backend: ModuleType) -> None:
+    matrix = on_gpu(pair_gate_up(pack(random(264, 2048, 1)), pack(random(264, 2048, 2))))
+    norm = NormScale(torch.rand(2048, device="cuda") + 0.5, 1e-6)
+    compare(backend, activations(5, 2048), matrix, 264, norm=norm, epilogue=Epilogue.SILU_PAIRS)
+
+
+def test_the_same_call_gives_the_same_bits_in_a_graph() -> None:
+    x, matrix = activations(4, 2048), on_gpu(pack_dense(random(4096, 2048, 1)))
+    eager, captured = (torch.empty(4, 4096, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    cuda.packed_linear(x, matrix, out=eager)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(3):
+            cuda.packed_linear(x, matrix, out=captured)
+    graph.replay()
+    assert torch.equal(eager, captured)
+
+
+@pytest.mark.parametrize(("rows", "inputs", "reason"), [(17, 64, "17 rows"), (2, 36, "16 bytes")])
+def test_calls_that_cuda_refuses(rows: int, inputs: int, reason: str) -> None:
+    matrix, out = on_gpu(pack_dense(random(16, inputs, 1))), torch.empty(rows, 16, device="cuda")
+    assert reason in str(cuda.supports(activations(rows, inputs), matrix, out=out))
