@@ -14,7 +14,7 @@ from draftproof.errors import EngineFault, UsageError
 from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.runtime.sampling import SamplingParameters
 from tests.device.conftest import Pair
-from tests.support.device_engines import ScriptedDrafts, make_device_engine
+from tests.support.device_engines import CountingRecorder, ScriptedDrafts, make_device_engine
 from tests.support.engines import Settings, random_prompt, run_alone, texts
 
 
@@ -67,6 +67,17 @@ def test_any_order_gives_every_request_its_own_text(
         engine = make_device_engine(small.packed, sizes, drafts=scripted(alone))
         assert texts(engine.run(ordered)) == alone
         engine.check_integrity()
+
+
+def test_recording_between_steps_moves_no_sequence(small: Pair, alone: dict[str, tuple[int, ...]]) -> None:
+    """Forms of a step and parts of a form are recorded when they are first needed, beside running requests;
+    r3 makes a batch that ran whole steps stop at the logits."""
+    ordered = [REQUESTS[index] for index in (4, 0, 3, 1, 2, 5)]
+    recorder = CountingRecorder()
+    sizes = Settings(draft_tokens=2, slots=2, page_size=8)
+    engine = make_device_engine(small.packed, sizes, recorder=recorder, drafts=scripted(alone))
+    assert texts(engine.run(ordered)) == alone
+    assert recorder.recorded > 4
 
 
 @pytest.mark.parametrize("chunk", [1, 3, 16])

@@ -17,7 +17,7 @@ from draftproof.kernels.packed_weights.unpacking import unpack
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.runtime.sampling import SamplingParameters
 from tests.device.conftest import Pair
-from tests.support.device_engines import make_device_engine, poison
+from tests.support.device_engines import CountingRecorder, make_device_engine, poison
 from tests.support.engines import Settings
 
 
@@ -26,19 +26,6 @@ def test_a_batch_runs_in_the_smallest_bucket_that_holds_it() -> None:
     assert padded_slots([4, 0, 2], 9) == [4, 0, 2, 9]
     with pytest.raises(UsageError, match="65 sequences"):
         bucket_of(BUCKETS[-1] + 1)
-
-
-class CountingRecorder:
-    """Runs the calls once while it records them, as recorders on a GPU do."""
-
-    def __init__(self) -> None:
-        self.recorded = 0
-
-    def record(self, calls):
-        self.recorded += 1
-        calls()
-        calls()
-        return calls
 
 
 def open_endless(engine: DeviceEngine, slot: int, limit: int) -> None:

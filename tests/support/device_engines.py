@@ -6,7 +6,7 @@ those of `engine.Engine`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import replace
 from itertools import cycle
@@ -88,6 +88,19 @@ class ScriptedDrafts:
             right = self._right[name]
             wrong = right is not None and place > right
             inputs[slot, place] = (token + 1) % self._vocabulary if wrong else token
+
+
+class CountingRecorder:
+    """Runs the calls while it records them, as recorders on a GPU do."""
+
+    def __init__(self) -> None:
+        self.recorded = 0
+
+    def record(self, calls: Callable[[], None]) -> Callable[[], None]:
+        self.recorded += 1
+        calls()
+        calls()
+        return calls
 
 
 def make_device_engine(

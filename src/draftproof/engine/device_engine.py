@@ -266,11 +266,9 @@ class DeviceEngine(EngineLoop):
         request = running.request
         if self._running.get(request.request_id) is not running:
             return []
-        if record.end & EndFlag.FAULT:
+        if record.end & EndFlag.FAULT or not record.tokens:
             self._drop(running)
             self._faulty.append(request.request_id)
-            return []
-        if not record.tokens:
             return []
         run = self._take(running, record)
         logprobs: tuple[TokenLogprob, ...] = ()
