@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
@@ -27,7 +28,7 @@ from tools.quantization import encode_fp8_block, encode_fp8_channel, encode_nvfp
 
 pytestmark = pytest.mark.gpu
 
-SHAPES = [(272, 2048), (257, 256), (96, 80), (160, 3072), (144, 4096), (80, 5120), (2608, 17408)]
+SHAPES = [(272, 2048), (257, 256), (96, 80), (160, 3072), (144, 4096), (80, 5120), (2176, 17408)]
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +60,11 @@ def nvfp4(weight: Tensor) -> PackedMatrix:
 
 
 PACKERS = [pack_dense, fp8, fp8_blocks, pack_int8, nvfp4]
+
+
+@functools.cache
+def random_packed(pack: Callable[[Tensor], PackedMatrix], outputs: int, inputs: int) -> PackedMatrix:
+    return on_gpu(pack(random(outputs, inputs, 1)))
 
 
 def on_gpu(matrix: PackedMatrix) -> PackedMatrix:
@@ -96,7 +102,7 @@ def compare(backend: ModuleType, x: Tensor, matrix: PackedMatrix, width: int, **
 @pytest.mark.parametrize("pack", PACKERS)
 def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
     outputs, inputs = shape
-    x, matrix = activations(rows, inputs), on_gpu(pack(random(outputs, inputs, 1)))
+    x, matrix = activations(rows, inputs), random_packed(pack, outputs, inputs)
     out = torch.empty(rows, outputs, device="cuda")
     assert cuda.supports(x, matrix, out=out) is None
     if outputs % 2:
@@ -110,7 +116,7 @@ def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], ro
 @pytest.mark.parametrize("pack", PACKERS)
 def test_triton(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
     outputs, inputs = shape
-    x, matrix = activations(rows, inputs), on_gpu(pack(random(outputs, inputs, 1)))
+    x, matrix = activations(rows, inputs), random_packed(pack, outputs, inputs)
     compare(triton, x, matrix, outputs, norm=NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6))
 
 
