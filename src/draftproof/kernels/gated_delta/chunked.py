@@ -43,13 +43,13 @@ def gated_delta_chunked(
     query = query * from_start
     keys_to_end = (key * (last - cumulative).exp()).transpose(-1, -2)
 
-    moving = state.reshape(batch * heads, *state.shape[2:])
+    moving = state.reshape(batch * heads, *state.shape[2:]).clone()
     outputs = torch.empty_like(value)
     for chunk, fade in enumerate(last.exp().unbind(1)):
-        corrections = torch.baddbmm(own[:, chunk], seen[:, chunk], moving, alpha=-1)
-        of_state = torch.bmm(query[:, chunk], moving)
-        outputs[:, chunk] = of_state.baddbmm_(pairs[:, chunk], corrections)
-        moving = torch.baddbmm(moving * fade, keys_to_end[:, chunk], corrections)
+        corrections = own[:, chunk].baddbmm_(seen[:, chunk], moving, alpha=-1)
+        torch.bmm(query[:, chunk], moving, out=outputs[:, chunk])
+        outputs[:, chunk].baddbmm_(pairs[:, chunk], corrections)
+        moving.mul_(fade).baddbmm_(keys_to_end[:, chunk], corrections)
     joined = outputs.view(batch, heads, -1, outputs.shape[-1])[:, :, :rows]
     return joined.transpose(1, 2), moving.view_as(state)
 
