@@ -172,7 +172,8 @@ class StepMachine:
         wanted = tuple(slots)
         if self._written.get(key) != wanted:
             padded = padded_slots(wanted, self.state.scrap_slot)
-            form.workspace.slots.copy_(torch.tensor(padded, dtype=torch.int32))
+            # Ordinary memory is read before the call returns, so nothing waits for the steps in flight.
+            form.workspace.slots.copy_(torch.tensor(padded, dtype=torch.int32), non_blocking=True)
             self._written[key] = wanted
         return form.parts[part]
 

@@ -120,10 +120,10 @@ class DeviceState:
         progress.unstoppable[slot] = rules.min_tokens
         self.rules.draft_limit[slot] = rules.draft_limit
         stops = [*rules.stop_token_ids, *[NO_TOKEN] * MOST_STOP_TOKENS][:MOST_STOP_TOKENS]
-        self.rules.stop_tokens[slot] = torch.tensor(stops, dtype=torch.int32)
+        self.rules.stop_tokens[slot].copy_(torch.tensor(stops, dtype=torch.int32), non_blocking=True)
         self._set_sampling(slot, rules.parameters)
-        self.page_table[slot] = SCRAP_PAGE
-        self.page_table[slot, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        padded = [*pages, *[SCRAP_PAGE] * (self.page_table.shape[1] - len(pages))]
+        self.page_table[slot].copy_(torch.tensor(padded, dtype=torch.int32), non_blocking=True)
         self.prompts.open_slot(slot, pages)
 
     def _set_sampling(self, slot: int, parameters: SamplingParameters) -> None:
