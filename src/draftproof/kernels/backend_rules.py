@@ -26,6 +26,8 @@ class Backend(Enum):
     """Portable GPU kernels."""
     CUDA = "cuda"
     """CUDA C++ compiled at start, where Triton does not reach the hardware."""
+    CUDA_SORTED = "cuda_sorted"
+    """The same for many rows, sorted by what they need."""
 
 
 @dataclass(frozen=True)
