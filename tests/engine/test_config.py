@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from draftproof.engine.config import MAX_DRAFT_TOKENS, DrafterName, EngineConfig
+from draftproof.engine.config import MAX_DRAFT_TOKENS, ComputeType, DrafterName, EngineConfig
 from draftproof.errors import UsageError
 
 
@@ -31,3 +31,16 @@ def test_a_window_is_the_last_token_and_the_drafts(draft_tokens: int) -> None:
 def test_without_a_drafter_there_are_no_drafts() -> None:
     assert EngineConfig(drafter=DrafterName.NONE, draft_tokens=0).window_rows == 1
     assert EngineConfig(drafter=DrafterName.NONE, draft_tokens=5).window_rows == 1
+
+
+def test_a_gpu_has_its_own_compute_type_and_limits() -> None:
+    assert EngineConfig().activations is ComputeType.FLOAT32
+    assert EngineConfig(device="cuda:1").activations is ComputeType.BFLOAT16
+    for fields, message in (
+        ({"compute_type": ComputeType.FLOAT32}, "bfloat16, not in float32.*--dtype out"),
+        ({"draft_tokens": 8}, "at most 7, not 8.*--k"),
+        ({"max_sequences": 65}, "at most 64, not 65"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            EngineConfig(device="cuda", **fields)  # type: ignore[arg-type]
+        EngineConfig(**fields)  # type: ignore[arg-type]
