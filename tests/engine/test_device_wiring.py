@@ -1,4 +1,4 @@
-"""What a CUDA device gets wired, on a CPU: the engine of device steps, with its slack and number of drafts."""
+"""What a CUDA device gets wired, tried on a CPU: device steps, with their slack and number of drafts."""
 
 from __future__ import annotations
 

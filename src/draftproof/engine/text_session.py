@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from draftproof.engine.engine import Engine
+from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, TokenLogprob
 from draftproof.runtime.sampling import SamplingParameters
 from draftproof.speculation.acceptance import FinishReason
@@ -40,7 +40,7 @@ class TextSession:
         tokenizer: of the engine's checkpoint.
     """
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
+    def __init__(self, engine: EngineLoop, tokenizer: Tokenizer) -> None:
         self._engine = engine
         self._tokenizer = tokenizer
         self._count = 0
