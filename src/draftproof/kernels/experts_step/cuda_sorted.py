@@ -1,4 +1,4 @@
-"""The experts of more rows than the one-launch kernel takes: pairs sorted by expert, in CUDA, from SM90 on."""
+"""Experts of more rows than the one-launch kernel takes: pairs sorted by expert, in CUDA, from SM90 on."""
 
 from __future__ import annotations
 
