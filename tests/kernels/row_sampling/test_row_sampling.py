@@ -172,3 +172,17 @@ def test_drafts_of_a_trimmed_head_count_the_other_tokens_as_minus_infinity(
     expected[0, 2] = NO_TOKEN
     expected[[3, 1], 2] = torch.tensor(expected_tokens(wide, geometry, sampling), dtype=torch.int32)
     assert torch.equal(inputs.cpu(), expected)
+
+
+@pytest.mark.parametrize("choice", [RowChoice.DRAWN, RowChoice.TRUNCATED])
+def test_a_lead_that_fast_noise_cannot_vouch_for_is_looked_at_again(
+    choice: RowChoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No lead is large enough here, so every row is; of equal scores the lowest id wins as everywhere."""
+    monkeypatch.setattr(triton_form, "MARGIN", 1e3)
+    logits = logits_of(3, VOCABULARY, seed=6, spread=1.0)
+    geometry = geometry_of([4, 2, 1], 1, [9, 100_000, 0, 5, 70])
+    top_k = 40 if choice is RowChoice.TRUNCATED else VOCABULARY
+    sampling = sampling_of([0.3, 1.0, 2.0, 1.0, 0.5], [top_k] * 5, [1.0] * 5, [0.0] * 5)
+    expected = expected_tokens(logits, geometry, sampling)
+    assert sample(triton_form, logits, geometry, sampling, choice) == expected

@@ -15,10 +15,8 @@ from draftproof.kernels.advance.state import (
 from draftproof.kernels.advance.triton_kernels import advance_batch, sample_and_advance_batch
 from draftproof.kernels.dependent_launch import has_dependent_launch
 from draftproof.kernels.row_sampling.slot_sampling import BLOCK, RowChoice, SamplingScratch, SlotSampling
-from draftproof.kernels.row_sampling.triton import find_maxima, sample_rows
+from draftproof.kernels.row_sampling.triton import MARGIN, WARPS, sample_rows
 from draftproof.kernels.step_geometry import StepGeometry
-
-SAMPLING_WARPS = 4
 
 
 def advance(
@@ -60,15 +58,13 @@ def sample_and_advance(
         return
     blocks = triton.cdiv(logits.shape[1], BLOCK)
     early = has_dependent_launch(logits)
-    if choice is RowChoice.DRAWN:
-        find_maxima(logits, scratch)
     sample_and_advance_batch[(blocks, logits.shape[0])](
         logits, logits.stride(0), sampling.temperature, sampling.seeds,
-        scratch.numbers[0], scratch.numbers[1], scratch.places[1], scratch.arrivals, logits.shape[1], blocks,
+        scratch.partial, scratch.partial.stride(0), scratch.places, scratch.arrivals, logits.shape[1], blocks,
         *_arguments(sampled, geometry.slots, progress, rules, outcome, ring, simulation),
-        DRAWN=choice is RowChoice.DRAWN, BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(blocks),
+        DRAWN=choice is RowChoice.DRAWN, MARGIN=MARGIN, BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(blocks),
         T=geometry.rows, K=outcome.draft_lengths.shape[0], BATCH=_lanes(geometry.batch),
-        SIMULATED=simulation is not None, PDL=early, num_warps=SAMPLING_WARPS, launch_pdl=early,
+        SIMULATED=simulation is not None, PDL=early, num_warps=WARPS, launch_pdl=early,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.advance.state import MOST_ROWS, RECORD_WIDTH, EndFlag, RecordField
-from draftproof.kernels.row_sampling.triton_kernels import best_of_block, is_last, token_of_row
+from draftproof.kernels.row_sampling.triton_kernels import is_last, leave_block, token_of_row
 
 STOP = tl.constexpr(EndFlag.STOP.value)
 LENGTH = tl.constexpr(EndFlag.LENGTH.value)
@@ -135,11 +135,11 @@ def advance_batch(
 
 @triton.jit
 def sample_and_advance_batch(
-    logits, stride, temperature, seeds, maxima, numbers, places, arrivals, vocabulary, blocks,
+    logits, stride, temperature, seeds, partial, size, places, arrivals, vocabulary, blocks,
     sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
     unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
     ring_step, records, entries, entry_stride, credit, thousandths, batch,
-    DRAWN: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+    DRAWN: tl.constexpr, MARGIN: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
     T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Tokens of rows that are not truncated, then the end of the pass by the last program of all."""
@@ -149,18 +149,20 @@ def sample_and_advance_batch(
     block, row = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots + row // T)
     position = tl.load(lengths + slot) + row % T + 1
-    best, place = best_of_block(
-        logits + row.to(tl.int64) * stride, block, tl.load(temperature + slot), seeds + slot, position,
-        logits, maxima + row * blocks, vocabulary, blocks, DRAWN, False, BLOCK, BLOCKS,
+    heat, seed = tl.load(temperature + slot), tl.load(seeds + slot)
+    logits += row.to(tl.int64) * stride
+    partial += row * blocks
+    places += row * blocks
+    leave_block(
+        logits, block, heat, seed, position, logits, 0, partial, size, places, vocabulary, blocks,
+        DRAWN, False, False, BLOCK, BLOCKS,
     )  # fmt: skip
     rows = tl.num_programs(1)
-    maxima += row * blocks
-    numbers += row * blocks
-    places += row * blocks
-    tl.store(numbers + block, best)
-    tl.store(places + block, place)
     if is_last(arrivals + row, blocks):
-        token = token_of_row(numbers, places, maxima, logits, blocks, DRAWN, False, BLOCKS)
+        token = token_of_row(
+            logits, heat, seed, position, logits, 0, partial, size, places, vocabulary, blocks,
+            DRAWN, False, False, MARGIN, BLOCK, BLOCKS,
+        )  # fmt: skip
         tl.store(sampled_rows + row, token)
         if is_last(arrivals + rows, rows):
             advance_sequences(

@@ -56,8 +56,8 @@ class SlotSampling:
 BLOCK = 4096
 """Columns of logits that one program looks at."""
 
-COARSE = 32
-"""Thresholds that the first look at a truncated row tries."""
+STEPS = 16
+"""Depths that one search for a cut tries at once."""
 
 
 @dataclass(frozen=True)
@@ -65,34 +65,65 @@ class SamplingScratch:
     """Room for partial results of a launch; one may serve all launches of a stream.
 
     Attributes:
-        numbers: [rows, blocks] float32, a block's largest logit or best score.
-        places: [rows, blocks] int32, the column it stands in.
-        counts: [rows, blocks, COARSE] int32, candidates at each coarse threshold.
-        masses: [rows, blocks, COARSE] float64, their probabilities, unnormalised.
-        values: [rows, columns] float32, candidates of truncated rows.
-        columns: [rows, columns] int32, where they stand.
+        partial: [3, rows * blocks] float32: largest logits, best and second-best scores of a row's blocks.
+        places: [rows * blocks] int32, the columns of the best scores.
         arrivals: [rows + 1] int32, zero between launches: programs that have left their partial result.
+        cuts: room for rows that are cut; of no rows where none are.
     """
 
-    numbers: Tensor
+    partial: Tensor
     places: Tensor
-    counts: Tensor
-    masses: Tensor
-    values: Tensor
-    columns: Tensor
     arrivals: Tensor
+    cuts: CutScratch
 
     @staticmethod
     def make(rows: int, columns: int, choice: RowChoice, device: torch.device) -> SamplingScratch:
-        """Room for `rows` rows of `columns` logits; what only truncation needs is left out without it."""
-        blocks = -(-columns // BLOCK)
-        truncated = rows if choice is RowChoice.TRUNCATED else 0
+        """Room for `rows` rows of `columns` logits."""
+        places = rows * -(-columns // BLOCK)
         return SamplingScratch(
-            numbers=torch.zeros((2, rows, blocks), device=device),
-            places=torch.zeros((2, rows, blocks), dtype=torch.int32, device=device),
-            counts=torch.zeros((truncated, blocks, COARSE), dtype=torch.int32, device=device),
-            masses=torch.zeros((truncated, blocks, COARSE), dtype=torch.float64, device=device),
-            values=torch.zeros((truncated, columns), device=device),
-            columns=torch.zeros((truncated, columns), dtype=torch.int32, device=device),
+            partial=torch.zeros((3, places), device=device),
+            places=torch.zeros(places, dtype=torch.int32, device=device),
             arrivals=torch.zeros(rows + 1, dtype=torch.int32, device=device),
+            cuts=CutScratch.make(rows if choice is RowChoice.TRUNCATED else 0, columns, device),
+        )
+
+
+@dataclass(frozen=True)
+class CutScratch:
+    """Room for finding where rows are cut.
+
+    Attributes:
+        counts: [rows * blocks, STEPS] int32, candidates of a block down to each depth.
+        masses: the same, float64, their probabilities, unnormalised.
+        offsets: [rows * blocks] int32, where a block's part of its row's list begins.
+        ranges: [rows, 4] int32, the depths between which the cut lies, and the length of the list.
+        shares: [rows, 2] float64, the row's whole probability, and that above the range.
+        listed: [rows, columns] int32, depths in the range.
+        limits: [rows] int32, the cuts.
+    """
+
+    counts: Tensor
+    masses: Tensor
+    offsets: Tensor
+    ranges: Tensor
+    shares: Tensor
+    listed: Tensor
+    limits: Tensor
+
+    @staticmethod
+    def make(rows: int, columns: int, device: torch.device) -> CutScratch:
+        """Room for `rows` rows of `columns` logits."""
+        places = rows * -(-columns // BLOCK)
+
+        def zeros(dtype: torch.dtype, *shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return CutScratch(
+            counts=zeros(torch.int32, places, STEPS),
+            masses=zeros(torch.float64, places, STEPS),
+            offsets=zeros(torch.int32, places),
+            ranges=zeros(torch.int32, rows, 4),
+            shares=zeros(torch.float64, rows, 2),
+            listed=zeros(torch.int32, rows, columns),
+            limits=zeros(torch.int32, max(rows, 1)),
         )

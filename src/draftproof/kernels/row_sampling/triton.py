@@ -1,7 +1,7 @@
 """Sampling in Triton: programs look at blocks of a row's columns, the last one to finish a row joins them.
 
-The largest logit needs one launch. A draw needs the row's largest logit first and hence two. Truncation is in
-`truncation_kernels`.
+The largest logit and a draw from the whole vocabulary take one launch; where rows are cut, the cuts are found
+first, in four more.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from torch import Tensor
 from draftproof.kernels.dependent_launch import has_dependent_launch
 from draftproof.kernels.row_sampling.slot_sampling import (
     BLOCK,
-    COARSE,
+    STEPS,
     RowChoice,
     SamplingScratch,
     SlotSampling,
 )
-from draftproof.kernels.row_sampling.triton_kernels import best_of_blocks, block_maxima
-from draftproof.kernels.row_sampling.truncation_kernels import count_coarse, list_candidates, pick
+from draftproof.kernels.row_sampling.triton_kernels import choose_tokens
+from draftproof.kernels.row_sampling.truncation_kernels import block_maxima, find_cut, narrow
 from draftproof.kernels.step_geometry import StepGeometry
 
 WARPS = 4
-PICK_WARPS = 8
-PICK_BLOCK = 2048
-PICK_SHORT = 128
+PART = 1024
+"""Depths of a list that a program looks at in one go."""
+MARGIN = 2e-6
+"""A best score of fast noise is sure when it leads by this times (100 + its size): four times what the scores
+can be wrong."""
 
 
 def sample_rows(
@@ -55,17 +57,6 @@ def sample_drafts(
     )
 
 
-def find_maxima(logits: Tensor, scratch: SamplingScratch) -> None:
-    """Each block's largest logit to `scratch.numbers[0]`, as draws need it first."""
-    rows, vocabulary = logits.shape
-    blocks = triton.cdiv(vocabulary, BLOCK)
-    early = has_dependent_launch(logits)
-    block_maxima[(blocks, rows)](
-        logits, logits.stride(0), scratch.numbers[0], vocabulary, blocks,
-        BLOCK=BLOCK, PDL=early, num_warps=WARPS, launch_pdl=early,
-    )  # fmt: skip
-
-
 def _sample(
     logits: Tensor,
     geometry: StepGeometry,
@@ -80,52 +71,46 @@ def _sample(
     rows, vocabulary = logits.shape
     blocks = triton.cdiv(vocabulary, BLOCK)
     early = has_dependent_launch(logits)
-    drawn = choice is not RowChoice.LARGEST
-    if drawn:
-        find_maxima(logits, scratch)
-    if choice is RowChoice.TRUNCATED:
-        _draw_truncated(logits, geometry, sampling, scratch, token_ids, out, by_slot)
-    best_of_blocks[(blocks, rows)](
+    limited = choice is RowChoice.TRUNCATED
+    if limited:
+        _find_cuts(logits, geometry, sampling, scratch)
+    choose_tokens[(blocks, rows)](
         logits, logits.stride(0), geometry.slots, geometry.lengths,
         sampling.temperature, sampling.seeds, sampling.top_k, sampling.top_p, sampling.min_p,
-        logits if token_ids is None else token_ids,
-        scratch.numbers[0], scratch.numbers[1], scratch.places[1], scratch.arrivals, out,
+        logits if token_ids is None else token_ids, scratch.cuts.limits,
+        scratch.partial, scratch.partial.stride(0), scratch.places, scratch.arrivals, out,
         vocabulary, geometry.rows, blocks, by_slot,
-        DRAWN=drawn, TRUNCATED=choice is RowChoice.TRUNCATED, MAPPED=token_ids is not None,
+        DRAWN=choice is not RowChoice.LARGEST, LIMITED=limited, MAPPED=token_ids is not None, MARGIN=MARGIN,
         BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(blocks), PDL=early, num_warps=WARPS, launch_pdl=early,
     )  # fmt: skip
 
 
-def _draw_truncated(
-    logits: Tensor,
-    geometry: StepGeometry,
-    sampling: SlotSampling,
-    scratch: SamplingScratch,
-    token_ids: Tensor | None,
-    out: Tensor,
-    by_slot: int,
+def _find_cuts(
+    logits: Tensor, geometry: StepGeometry, sampling: SlotSampling, scratch: SamplingScratch
 ) -> None:
-    """Draw the rows that are truncated, whose largest logits lie in `scratch.numbers[0]`; others are left."""
+    """The cuts of all rows that top-k or top-p cuts, to `scratch.cuts.limits`, and each block's largest logit
+    to `scratch.partial[0]`."""
     rows, vocabulary = logits.shape
     blocks = triton.cdiv(vocabulary, BLOCK)
     early = has_dependent_launch(logits)
-    limits = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p)
-    lists = (scratch.counts, scratch.masses, scratch.values, scratch.columns)
+    maxima, cuts = scratch.partial[0], scratch.cuts
+    block_maxima[(blocks, rows)](
+        logits, logits.stride(0), maxima, vocabulary, blocks,
+        BLOCK=BLOCK, PDL=early, num_warps=WARPS, launch_pdl=early,
+    )  # fmt: skip
+    limits = (sampling.temperature, sampling.top_k, sampling.top_p)
+    given = (logits, logits.stride(0), geometry.slots, *limits, maxima)
     sizes = (vocabulary, geometry.rows, blocks)
     padded = triton.next_power_of_2(blocks)
-    count_coarse[(blocks, rows)](
-        logits, logits.stride(0), geometry.slots, *limits, scratch.numbers[0], *lists[:2], *sizes,
-        BLOCK=BLOCK, BLOCKS=padded, COARSE=COARSE, PDL=early, num_warps=WARPS, launch_pdl=early,
-    )  # fmt: skip
-    list_candidates[(blocks, rows)](
-        logits, logits.stride(0), geometry.slots, *limits, scratch.numbers[0], *lists,
-        scratch.values.stride(0), *sizes,
-        BLOCK=BLOCK, BLOCKS=padded, COARSE=COARSE, PDL=early, num_warps=WARPS, launch_pdl=early,
-    )  # fmt: skip
-    pick[(rows,)](
-        geometry.slots, geometry.lengths, *limits, sampling.seeds,
-        logits if token_ids is None else token_ids,
-        scratch.numbers[0], *lists, scratch.values.stride(0), out, *sizes, by_slot,
-        MAPPED=token_ids is not None, BLOCK=PICK_BLOCK, SHORT=PICK_SHORT, BLOCKS=padded,
-        COARSE=COARSE, PDL=early, num_warps=PICK_WARPS, launch_pdl=early,
+    for first in (True, False):
+        narrow[(blocks, rows)](
+            *given, cuts.counts, cuts.masses, cuts.offsets, cuts.ranges, cuts.shares,
+            scratch.arrivals, *sizes,
+            FIRST=first, STEPS=STEPS, BLOCK=BLOCK, BLOCKS=padded,
+            PDL=early, num_warps=WARPS, launch_pdl=early,
+        )  # fmt: skip
+    find_cut[(blocks, rows)](
+        *given, cuts.offsets, cuts.ranges, cuts.shares, cuts.listed, cuts.listed.stride(0), cuts.limits,
+        scratch.arrivals, *sizes,
+        PART=PART, BLOCK=BLOCK, BLOCKS=padded, PDL=early, num_warps=WARPS, launch_pdl=early,
     )  # fmt: skip

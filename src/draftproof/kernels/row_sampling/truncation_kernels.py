@@ -1,15 +1,15 @@
-"""Rows cut by top-k, top-p and min-p, exactly: a coarse look, a short list, and one program that picks.
-
-1. `count_coarse`: for each block, how many candidates and how much probability lie above each of a few
-   thresholds.
-2. `list_candidates`: what lies above the first threshold that is low enough for the row goes to a list, in
-   the order of columns.
-3. `pick`: on the list, the k-th largest value and the value at which the probabilities reach p are found by
-   comparing all with all, or halving the range of float bits, which both end at the exact value; then the
-   best of value + noise.
+"""How deep a row goes: the exact value at which top-k and top-p cut, found in four launches.
 
 Scaled logits (largest subtracted, divided by the temperature) are 0 or negative, so that depth, the bits
-without the sign, is an integer that grows as they fall.
+without the sign, is an integer that grows as they fall, and a cut is a depth.
+
+1. `block_maxima`: each block's largest logit; what a block cannot reach it does not look for.
+2. `narrow`, twice: how many candidates and how much probability lie no deeper than each of a few depths
+   leaves the one range between two of them that holds the cut.
+3. `find_cut`: the depths in that range (for top-k, all down to it) become a list in the order of columns, on
+   which the range is halved until one number is left.
+
+Rows that neither k nor p cuts are left out; min-p needs no search.
 """
 
 from __future__ import annotations
@@ -19,248 +19,221 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from draftproof.kernels.row_sampling.triton_kernels import (
+    DEEPEST,
     INFINITY,
-    NO_PLACE,
+    depth_of,
     finite,
-    is_truncated,
-    noise_of_tokens,
+    is_last,
+    load_block,
     row_maximum,
 )
 
-LOWEST = tl.constexpr(-3.4028234663852886e38)
-"""The lowest finite number."""
-DEEPEST = tl.constexpr(0x7F7FFFFF)
-"""Its depth."""
-MASS_MARGIN = tl.constexpr(1.0 + 1e-9)
-"""The coarse sums add in another order than `pick`; its list must not end a rounding too early."""
-
 
 @triton.jit
-def edge(index, COARSE: tl.constexpr):
-    """Coarse thresholds, falling: finer near the largest value; the last one admits every finite number."""
-    near = -0.25 * (index + 1).to(tl.float32)
-    far = -0.5 * (index - 7).to(tl.float32)
-    return tl.where(index == COARSE - 1, LOWEST, tl.minimum(near, far))
-
-
-@triton.jit
-def count_coarse(
-    logits, stride, slots, temperature, top_k, top_p, min_p, maxima, counts, masses,
-    vocabulary, rows, blocks,
-    BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COARSE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Candidates and their probabilities at each coarse threshold, of one block."""
+def block_maxima(logits, stride, maxima, vocabulary, blocks, BLOCK: tl.constexpr, PDL: tl.constexpr):
+    """[rows, blocks]: the largest logit of a block; +inf where it holds NaN."""
     if PDL:
         gdc_launch_dependents()
         gdc_wait()
     block, row = tl.program_id(0), tl.program_id(1)
-    slot = tl.load(slots + row // rows)
-    heat = tl.load(temperature + slot)
-    if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
-        return
-    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
-    if not finite(largest):
-        return
-    columns = block * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits + row.to(tl.int64) * stride + columns, mask=columns < vocabulary, other=-INFINITY)
-    scaled = tl.div_rn(x - largest, heat)
-    place = (row * blocks + block) * COARSE
-    for index in tl.static_range(COARSE):
-        tl.store(
-            counts + place + index,
-            tl.sum((scaled >= edge(tl.full((), index, tl.int32), COARSE)).to(tl.int32), 0),
-        )
-    # Probabilities decide only where top-p acts on the whole vocabulary.
-    if (tl.load(top_p + slot) < 1.0) & (tl.load(top_k + slot) >= vocabulary):
-        weights = tl.exp(scaled.to(tl.float64))
-        for index in tl.static_range(COARSE):
-            above = scaled >= edge(tl.full((), index, tl.int32), COARSE)
-            tl.store(masses + place + index, tl.sum(tl.where(above, weights, 0.0), 0))
+    _, x = load_block(logits + row.to(tl.int64) * stride, block, vocabulary, BLOCK)
+    tl.store(maxima + row * blocks + block, tl.max(tl.where(x != x, INFINITY, x), 0))
 
 
 @triton.jit
-def low_enough(
-    row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS: tl.constexpr, COARSE: tl.constexpr
-):
-    """The first coarse threshold above which lies all that the row may keep, and the whole vocabulary's
-    probability where top-p acts on it."""
-    block, index = tl.arange(0, BLOCKS)[:, None], tl.arange(0, COARSE)[None, :]
-    places = (row * blocks + block) * COARSE + index
-    mask = (block < blocks) & (index < COARSE)
-    k, p = tl.load(top_k + slot), tl.load(top_p + slot)
-    chosen = COARSE - 1
-    whole = tl.full((), 0.0, tl.float64)
-    indices = tl.arange(0, COARSE)
-    if k < vocabulary:
-        count = tl.sum(tl.load(counts + places, mask=mask, other=0), 0)
-        chosen = tl.min(tl.where(count >= k, indices, COARSE - 1), 0)
-    elif p < 1.0:
-        mass = tl.sum(tl.load(masses + places, mask=mask, other=0.0), 0)
-        whole = tl.sum(tl.where(indices == COARSE - 1, mass, 0.0), 0)
-        chosen = tl.min(tl.where(mass >= p * whole * MASS_MARGIN, indices, COARSE - 1), 0)
-    return chosen, whole
+def is_searched(slot, heat, top_k, top_p, largest, vocabulary):
+    """Whether a row's cut has to be found."""
+    cut = (tl.load(top_k + slot) < vocabulary) | (tl.load(top_p + slot) < 1.0)
+    return cut & (heat > 0) & finite(largest)
 
 
 @triton.jit
-def list_candidates(
-    logits, stride, slots, temperature, top_k, top_p, min_p, maxima,
-    counts, masses, values, listed, list_stride, vocabulary, rows, blocks,
-    BLOCK: tl.constexpr, BLOCKS: tl.constexpr, COARSE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Put a block's candidates behind those of the blocks before it."""
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    block, row = tl.program_id(0), tl.program_id(1)
-    slot = tl.load(slots + row // rows)
-    heat = tl.load(temperature + slot)
-    if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
-        return
-    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
-    if not finite(largest):
-        return
-    chosen, _ = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
-    others = tl.arange(0, BLOCKS)
-    before = tl.sum(
-        tl.load(counts + (row * blocks + others) * COARSE + chosen, mask=others < block, other=0), 0
-    )
-    columns = block * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(logits + row.to(tl.int64) * stride + columns, mask=columns < vocabulary, other=-INFINITY)
-    scaled = tl.div_rn(x - largest, heat)
-    above = scaled >= edge(chosen, COARSE)
-    to = row.to(tl.int64) * list_stride + before + tl.cumsum(above.to(tl.int32), 0) - 1
-    tl.store(values + to, scaled, mask=above)
-    tl.store(listed + to, columns, mask=above)
+def depths_of_block(logits, block, largest, heat, vocabulary, BLOCK: tl.constexpr):
+    """A block's depths; columns behind the vocabulary are infinitely deep."""
+    _, x = load_block(logits, block, vocabulary, BLOCK)
+    return depth_of(tl.div_rn(x - largest, heat))
 
 
 @triton.jit
-def depth_of(scaled):
-    """Bits without the sign: an integer that grows as a number that is not positive falls."""
-    return scaled.to(tl.int32, bitcast=True) & 0x7FFFFFFF
+def weights_of(depth):
+    """Probabilities, unnormalised, of scaled logits, float64; 0 for infinitely deep ones."""
+    return tl.exp(-(depth.to(tl.float32, bitcast=True).to(tl.float64)))
 
 
 @triton.jit
-def reaches_count(values, length, depth, BLOCK: tl.constexpr):
-    """How many listed values lie no deeper."""
-    lanes = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.int32)
-    for begin in range(0, length, BLOCK):
-        mask = begin + lanes < length
-        each = depth_of(tl.load(values + begin + lanes, mask=mask, other=-INFINITY))
-        total += (each <= depth).to(tl.int32)
-    return tl.sum(total, 0)
+def threshold(index, low, high, FIRST: tl.constexpr, STEPS: tl.constexpr):
+    """Depth number `index` of STEPS: rising from `low` to `high`.
 
-
-@triton.jit
-def reaches_mass(values, length, depth, BLOCK: tl.constexpr):
-    """The probability, unnormalised, of the listed values that lie no deeper."""
-    lanes = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float64)
-    for begin in range(0, length, BLOCK):
-        mask = begin + lanes < length
-        scaled = tl.load(values + begin + lanes, mask=mask, other=-INFINITY)
-        total += tl.where(depth_of(scaled) <= depth, tl.exp(scaled.to(tl.float64)), 0.0)
-    return tl.sum(total, 0)
-
-
-@triton.jit
-def limit_of_long(values, length, k, p, whole, vocabulary, BLOCK: tl.constexpr):
-    """The deepest depth that a row keeps: the range of float bits is halved until one number is left."""
-    limit = tl.full((), DEEPEST, tl.int32)
-    if k < length:
-        low, high = tl.full((), 0, tl.int32), limit
-        while low < high:
-            middle = low + (high - low) // 2
-            if reaches_count(values, length, middle, BLOCK) >= k:
-                high = middle
-            else:
-                low = middle + 1
-        limit = low
-    if p < 1.0:
-        if k < vocabulary:
-            whole = reaches_mass(values, length, limit, BLOCK)
-        low, high = tl.full((), 0, tl.int32), limit
-        while low < high:
-            middle = low + (high - low) // 2
-            if reaches_mass(values, length, middle, BLOCK) >= p * whole:
-                high = middle
-            else:
-                low = middle + 1
-        limit = low
-    return limit
-
-
-@triton.jit
-def limit_of_short(values, length, k, p, whole, vocabulary, SHORT: tl.constexpr):
-    """The same for a list that fits into one comparison of everything with everything."""
-    lanes = tl.arange(0, SHORT)
-    mask = lanes < length
-    scaled = tl.load(values + lanes, mask=mask, other=-INFINITY)
-    depth = depth_of(scaled)
-    no_deeper = depth[None, :] <= depth[:, None]
-    limit = tl.full((), DEEPEST, tl.int32)
-    if k < length:
-        count = tl.sum(no_deeper.to(tl.int32), 1)
-        limit = tl.min(tl.where(count >= k, depth, DEEPEST), 0)
-    if p < 1.0:
-        weights = tl.where(depth <= limit, tl.exp(scaled.to(tl.float64)), 0.0)
-        if k < vocabulary:
-            whole = tl.sum(weights, 0)
-        mass = tl.sum(tl.where(no_deeper, weights[None, :], 0.0), 1)
-        limit = tl.minimum(limit, tl.min(tl.where(mass >= p * whole, depth, DEEPEST), 0))
-    return limit
-
-
-@triton.jit
-def pick(
-    slots, lengths, temperature, top_k, top_p, min_p, seeds, token_ids,
-    maxima, counts, masses, values, listed, list_stride, out, vocabulary, rows, blocks, by_slot,
-    MAPPED: tl.constexpr, BLOCK: tl.constexpr, SHORT: tl.constexpr, BLOCKS: tl.constexpr,
-    COARSE: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """The token of a truncated row, from its list."""
-    if PDL:
-        gdc_launch_dependents()
-        gdc_wait()
-    row = tl.program_id(0)
-    slot = tl.load(slots + row // rows)
-    heat = tl.load(temperature + slot)
-    if not is_truncated(slot, heat, top_k, top_p, min_p, vocabulary):
-        return
-    if not finite(row_maximum(maxima + row * blocks, blocks, BLOCKS)):
-        tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), -1)
-        return
-    chosen, whole = low_enough(row, slot, top_k, top_p, counts, masses, vocabulary, blocks, BLOCKS, COARSE)
-    others = tl.arange(0, BLOCKS)
-    length = tl.sum(
-        tl.load(counts + (row * blocks + others) * COARSE + chosen, mask=others < blocks, other=0), 0
-    )
-    values += row.to(tl.int64) * list_stride
-    listed += row.to(tl.int64) * list_stride
-    k, p = tl.load(top_k + slot), tl.load(top_p + slot)
-    if length <= SHORT:
-        limit = limit_of_short(values, length, k, p, whole, vocabulary, SHORT)
+    The first time, from nothing to everything, they are -0.5, -1, -1.5 .. of scaled logits, then wider apart.
+    """
+    if FIRST:
+        step = index.to(tl.float32)
+        bits = depth_of(-(0.5 * step + tl.maximum(step - 8.0, 0.0)))
+        inner = tl.where(index == 0, -1, bits)
     else:
-        limit = limit_of_long(values, length, k, p, whole, vocabulary, BLOCK)
-    floor = tl.full((), LOWEST, tl.float32)
-    if tl.load(min_p + slot) > 0.0:
-        floor = tl.log(tl.load(min_p + slot)).to(tl.float32)
-    seed = tl.load(seeds + slot)
-    position = tl.load(lengths + slot) + row % rows + 1
-    lanes = tl.arange(0, BLOCK)
-    best = tl.full((), -INFINITY, tl.float32)
-    token = tl.full((), -1, tl.int32)
-    for begin in range(0, length, BLOCK):
+        inner = low + ((high - low).to(tl.int64) * index // (STEPS - 1)).to(tl.int32)
+    return tl.where(index == STEPS - 1, high, inner)
+
+
+@triton.jit
+def narrow(
+    logits, stride, slots, temperature, top_k, top_p, maxima, counts, masses, offsets, ranges, shares,
+    arrivals, vocabulary, rows, blocks,
+    FIRST: tl.constexpr, STEPS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Count a block at STEPS depths; the row's last program keeps the range that holds the cut.
+
+    `ranges`: per row, the depth below the cut, the least depth that may be the cut, and the list's length;
+    `shares`: per row, the whole probability and that above the range; `offsets`: per row and block, where a
+    block's part of the list begins.
+    """
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    block, row = tl.program_id(0), tl.program_id(1)
+    slot = tl.load(slots + row // rows)
+    heat = tl.load(temperature + slot)
+    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
+    if not is_searched(slot, heat, top_k, top_p, largest, vocabulary):
+        return
+    by_count = tl.load(top_k + slot) < vocabulary
+    low, high = tl.full((), -1, tl.int32), tl.full((), DEEPEST, tl.int32)
+    if not FIRST:
+        low, high = tl.load(ranges + row * 4), tl.load(ranges + row * 4 + 1)
+    counts += row * blocks * STEPS
+    masses += row * blocks * STEPS
+    reached = depth_of(tl.div_rn(tl.load(maxima + row * blocks + block) - largest, heat)) <= high
+    if reached:
+        depth = depths_of_block(logits + row.to(tl.int64) * stride, block, largest, heat, vocabulary, BLOCK)
+        for index in tl.static_range(STEPS):
+            edge = threshold(tl.full((), index, tl.int32), low, high, FIRST, STEPS)
+            tl.store(counts + block * STEPS + index, tl.sum((depth <= edge).to(tl.int32), 0))
+        if not by_count:
+            weights = weights_of(depth)
+            for index in tl.static_range(STEPS):
+                edge = threshold(tl.full((), index, tl.int32), low, high, FIRST, STEPS)
+                tl.store(masses + block * STEPS + index, tl.sum(tl.where(depth <= edge, weights, 0.0), 0))
+    else:
+        steps = tl.arange(0, STEPS)
+        tl.store(counts + block * STEPS + steps, steps * 0)
+        tl.store(masses + block * STEPS + steps, (steps * 0).to(tl.float64))
+    if is_last(arrivals + row, blocks):
+        keep_range(
+            counts, masses, offsets + row * blocks, ranges + row * 4, shares + row * 2,
+            tl.load(top_k + slot), tl.load(top_p + slot), by_count, low, high, blocks, FIRST, STEPS, BLOCKS,
+        )  # fmt: skip
+
+
+@triton.jit
+def keep_range(
+    counts, masses, offsets, ranges, shares, k, p, by_count, low, high, blocks,
+    FIRST: tl.constexpr, STEPS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Choose the first depth that has enough, and lay out the list of what lies between it and the last."""
+    each, steps = tl.arange(0, BLOCKS), tl.arange(0, STEPS)
+    places = each[:, None] * STEPS + steps[None, :]
+    inside = (each < blocks)[:, None] & (steps >= 0)[None, :]
+    count = tl.load(counts + places, mask=inside, other=0, cache_modifier=".cg")
+    enough = tl.sum(count, 0) >= k
+    mass = tl.zeros((STEPS,), tl.float64)
+    if not by_count:
+        mass = tl.sum(tl.load(masses + places, mask=inside, other=0.0, cache_modifier=".cg"), 0)
+        whole = tl.load(shares)
+        if FIRST:
+            whole = tl.sum(tl.where(steps == STEPS - 1, mass, 0.0), 0)
+            tl.store(shares, whole)
+        enough = mass >= p * whole
+    # Where nothing has enough, as with fewer finite logits than k, the last depth admits all.
+    chosen = tl.min(tl.where(enough & (steps > 0), steps, STEPS - 1), 0)
+    tl.store(shares + 1, tl.sum(tl.where(steps == chosen - 1, mass, 0.0), 0))
+    upper = tl.sum(tl.where(steps[None, :] == chosen, count, 0), 1)
+    if not by_count:
+        upper -= tl.sum(tl.where(steps[None, :] == chosen - 1, count, 0), 1)
+    tl.store(offsets + each, tl.cumsum(upper, 0) - upper, mask=each < blocks)
+    tl.debug_barrier()
+    tl.store(ranges, threshold(chosen - 1, low, high, FIRST, STEPS))
+    tl.store(ranges + 1, threshold(chosen, low, high, FIRST, STEPS))
+    tl.store(ranges + 2, tl.sum(upper, 0))
+
+
+@triton.jit
+def find_cut(
+    logits, stride, slots, temperature, top_k, top_p, maxima, offsets, ranges, shares, listed, list_stride,
+    limits, arrivals, vocabulary, rows, blocks,
+    PART: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """List a block's depths; the row's last program finds the cut among all of them."""
+    if PDL:
+        gdc_launch_dependents()
+        gdc_wait()
+    block, row = tl.program_id(0), tl.program_id(1)
+    slot = tl.load(slots + row // rows)
+    heat = tl.load(temperature + slot)
+    largest = row_maximum(maxima + row * blocks, blocks, BLOCKS)
+    if not is_searched(slot, heat, top_k, top_p, largest, vocabulary):
+        return
+    by_count = tl.load(top_k + slot) < vocabulary
+    low, high = tl.load(ranges + row * 4), tl.load(ranges + row * 4 + 1)
+    above = tl.where(by_count, -1, low)
+    listed += row.to(tl.int64) * list_stride
+    if depth_of(tl.div_rn(tl.load(maxima + row * blocks + block) - largest, heat)) <= high:
+        depth = depths_of_block(logits + row.to(tl.int64) * stride, block, largest, heat, vocabulary, BLOCK)
+        inside = (depth > above) & (depth <= high)
+        to = tl.load(offsets + row * blocks + block) + tl.cumsum(inside.to(tl.int32), 0) - 1
+        tl.store(listed + to, depth, mask=inside)
+    if is_last(arrivals + row, blocks):
+        length = tl.load(ranges + row * 4 + 2)
+        k, p = tl.load(top_k + slot), tl.load(top_p + slot)
+        whole, before = tl.load(shares + row * 2), tl.load(shares + row * 2 + 1)
+        if by_count:
+            if k <= length:
+                high = cut_by_count(listed, length, low, high, k, PART)
+            before = before * 0.0
+            low = tl.full((), -1, tl.int32)
+            if p < 1.0:
+                whole = mass_down_to(listed, length, high, PART)
+        if p < 1.0:
+            high = cut_by_mass(listed, length, low, high, p * whole - before, PART)
+        tl.store(limits + row, high)
+
+
+@triton.jit
+def cut_by_count(listed, length, low, high, k, PART: tl.constexpr):
+    """The least depth above `low` that k listed depths do not exceed."""
+    lanes = tl.arange(0, PART)
+    while low + 1 < high:
+        middle = low + (high - low) // 2
+        total = tl.zeros((PART,), tl.int32)
+        for begin in range(0, length, PART):
+            mask = begin + lanes < length
+            depth = tl.load(listed + begin + lanes, mask=mask, other=DEEPEST, cache_modifier=".cg")
+            total += (mask & (depth <= middle)).to(tl.int32)
+        if tl.sum(total, 0) >= k:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+@triton.jit
+def mass_down_to(listed, length, limit, PART: tl.constexpr):
+    """The probability, unnormalised, of the listed depths that do not exceed a limit."""
+    lanes = tl.arange(0, PART)
+    total = tl.zeros((PART,), tl.float64)
+    for begin in range(0, length, PART):
         mask = begin + lanes < length
-        scaled = tl.load(values + begin + lanes, mask=mask, other=-INFINITY)
-        tokens = tl.load(listed + begin + lanes, mask=mask, other=0)
-        if MAPPED:
-            tokens = tl.load(token_ids + tokens, mask=mask, other=0)
-        kept = mask & (depth_of(scaled) <= limit) & (scaled >= floor)
-        scores = tl.where(kept, scaled + noise_of_tokens(seed, position, tokens), -INFINITY)
-        here = tl.max(scores, 0)
-        # Lists run in the order of ids: of equal scores the first one stays.
-        if here > best:
-            best = here
-            token = tl.min(tl.where(scores == here, tokens, NO_PLACE), 0)
-    tl.store(out + tl.where(by_slot > 0, slot * by_slot, row), token)
+        depth = tl.load(listed + begin + lanes, mask=mask, other=DEEPEST, cache_modifier=".cg")
+        total += tl.where(mask & (depth <= limit), weights_of(depth), 0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit
+def cut_by_mass(listed, length, low, high, mass, PART: tl.constexpr):
+    """The least depth above `low` down to which the listed ones have this probability."""
+    while low + 1 < high:
+        middle = low + (high - low) // 2
+        if mass_down_to(listed, length, middle, PART) >= mass:
+            high = middle
+        else:
+            low = middle
+    return high
