@@ -24,7 +24,6 @@ from draftproof.kernels.routing.routing import BLOCK_PAIRS, ManyRowsRouting
 SOURCE = Path(__file__).parent / "many_rows.cu"
 MODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2}
 FP8_BLOCKS = 3
-SORTED_PAIRS, ALL_ROWS = 0, 2
 COMBINE_THREADS, COMBINE_COLUMNS = 128, 4
 BLOCKS_OF_SCALE = 2
 """FP8 blocks that share a block scale."""
@@ -92,6 +91,14 @@ class Product:
     def inputs(self) -> int:
         """Padded inputs."""
         return self.blocks.shape[2] * CHUNK_COLUMNS[self.weight_format]
+
+    def goes_with(self, other: Product) -> bool:
+        """Whether one launch can multiply both."""
+        kinds = [
+            (each.weight_format, each.blocks.shape[1:], each.width, each.block_scale is None, each.gated)
+            for each in (self, other)
+        ]
+        return kinds[0] == kinds[1]
 
     def plan(self) -> Plan | None:
         """How it is multiplied; None when no plan fits its shape."""
@@ -174,49 +181,81 @@ def add_experts(
         scratch: room.
     """
     rows, outputs = residual.shape[0], None
-    if shared is not None:
-        single, activations = as_experts(shared), scratch.shared_activations
-        outputs = scratch.shared_outputs[:rows]
-        multiply(source, norm, first_of(single), None, activations, rows)
-        multiply(activations, None, second_of(single), None, outputs, rows)
-    multiply(source, norm, first_of(experts), routing, scratch.activations, rows)
-    multiply(scratch.activations, None, second_of(experts), routing, scratch.outputs, rows)
+    first, second = first_of(experts), second_of(experts)
+    up = Side(first, source, scratch.activations)
+    down = Side(second, scratch.activations, scratch.outputs)
+    if shared is None:
+        multiply(up, None, norm, routing, rows)
+        multiply(down, None, None, routing, rows)
+    else:
+        single, outputs = as_experts(shared), scratch.shared_outputs[:rows]
+        shared_up = Side(first_of(single), source, scratch.shared_activations)
+        shared_down = Side(second_of(single), scratch.shared_activations, outputs)
+        for routed, other, before in ((up, shared_up, norm), (down, shared_down, None)):
+            if routed.product.goes_with(other.product):
+                multiply(routed, other, before, routing, rows)
+            else:
+                multiply(None, other, before, routing, rows)
+                multiply(routed, None, before, routing, rows)
     combine(residual, scratch.outputs, outputs, routing)
 
 
+@dataclass(frozen=True)
+class Side:
+    """What one kind of experts, the routed ones or the shared one, reads and writes.
+
+    Attributes:
+        product: the matrices.
+        source: [rows, hidden] bfloat16 for gate and up, else activations [pairs, width]; rows may be strided.
+        out: activations [pairs, width] bfloat16, or [pairs, hidden] float32.
+    """
+
+    product: Product
+    source: Tensor
+    out: Tensor
+
+    def arguments(self) -> tuple[Tensor | int | None, ...]:
+        """As the kernel takes them."""
+        product = self.product
+        tensors = self.source, product.blocks, product.row_scale, product.block_scale, self.out
+        return *tensors, self.source.stride(0), self.out.stride(0)
+
+
+ABSENT = (None, None, None, None, None, 0, 0)
+
+
 def multiply(
-    source: Tensor,
+    routed: Side | None,
+    shared: Side | None,
     norm: NormScale | None,
-    product: Product,
-    routing: ManyRowsRouting | None,
-    out: Tensor,
+    routing: ManyRowsRouting,
     rows: int,
     plan: Plan | None = None,
 ) -> None:
     """One matrix of every expert on its pairs.
 
     Args:
-        source: [rows, hidden] bfloat16 for gate and up, else [pairs, width] bfloat16; rows may have a stride.
+        routed: the routed experts, on the pairs of `routing`; None leaves them out.
+        shared: an expert of the same shape and format, on all rows; None leaves it out.
         norm: before gate and up; None for none.
-        product: the matrices.
-        routing: None for one expert on all rows.
-        out: [pairs, width] bfloat16 activations, or [pairs, hidden] float32.
+        routing: of the rows.
         rows: of the step.
         plan: how it is spread; None for the product's own.
     """
+    either = routed or shared
+    assert either is not None
+    product, device = either.product, either.source.device
     plan = plan or product.plan()
     assert plan is not None, "unsupported() says so"
-    kernel = kernel_of(product, plan, routing is not None, source.device)
+    kernel = kernel_of(product, plan, routed is not None, shared is not None, device)
     scale_shape = (0, 0) if product.block_scale is None else product.block_scale.shape[-2:]
-    block_list, offsets, pair_rows = (
-        (None, None, None) if routing is None else (routing.blocks, routing.offsets, routing.pair_rows)
-    )
     arguments = (
-        source, None if norm is None else norm.weight, product.blocks, product.row_scale, product.block_scale,
-        block_list, offsets, pair_rows, out, rows, source.stride(0), out.stride(0), *scale_shape,
-        0.0 if norm is None else norm.epsilon,
-    )  # fmt: skip
-    processors = torch.cuda.get_device_properties(source.device).multi_processor_count
+        *(ABSENT if routed is None else routed.arguments()),
+        *(ABSENT if shared is None else shared.arguments()),
+        *(None if norm is None else norm.weight, routing.blocks, routing.offsets, routing.pair_rows),
+        *(rows, *scale_shape, 0.0 if norm is None else norm.epsilon),
+    )
+    processors = torch.cuda.get_device_properties(device).multi_processor_count
     kernel.launch((processors * plan.resident,), plan.warps * 32, arguments, shared_bytes(product, plan))
 
 
@@ -226,8 +265,8 @@ def shared_bytes(product: Product, plan: Plan) -> int:
     return product.inputs * BLOCK_PAIRS * 2 + plan.warps * plan.stages * stage
 
 
-def kernel_of(product: Product, plan: Plan, sorted_pairs: bool, device: torch.device) -> Kernel:
-    """The kernel for one shape and plan."""
+def kernel_of(product: Product, plan: Plan, routed: bool, shared: bool, device: torch.device) -> Kernel:
+    """The kernel for one shape and plan, and for one kind of experts or both."""
     return load_kernel(
         SOURCE,
         "experts_product",
@@ -242,7 +281,8 @@ def kernel_of(product: Product, plan: Plan, sorted_pairs: bool, device: torch.de
         STAGE_BLOCKS=plan.stage_blocks,
         STAGES=plan.stages,
         RESIDENT=plan.resident,
-        LIST=SORTED_PAIRS if sorted_pairs else ALL_ROWS,
+        ROUTED=int(routed),
+        SHARED=int(shared),
     )
 
 
@@ -259,6 +299,6 @@ def combine(residual: Tensor, outputs: Tensor, shared: Tensor | None, routing: M
 
 COMBINE_ONLY = {
     "MODE": 0, "GATED": 0, "INPUTS": 512, "WIDTH": 512, "TILES": 16, "WARPS": 8, "GROUP": 1,
-    "STAGE_BLOCKS": 2, "STAGES": 2, "RESIDENT": 1, "LIST": 0,
+    "STAGE_BLOCKS": 2, "STAGES": 2, "RESIDENT": 1, "ROUTED": 1, "SHARED": 0,
 }  # fmt: skip
 """The sum does not depend on them; they are those of some product in the same file."""

@@ -5,8 +5,9 @@
 // past them. GROUP warps share a tile, each with its part of the inputs; each warp has a ring of its own.
 //
 // MODE 0 BF16, 1 FP8 with row scales, 2 NVFP4, 3 FP8 with block scales. INPUTS (whole chunks; the norm's width is
-// WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES, LIST 0 sorted pairs, 2 all rows
-// of one expert. GATED: gate and up, with the norm before them unless `norm` is null; else down.
+// WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES. ROUTED: the sorted pairs; SHARED:
+// one more expert on all rows, whose blocks come first (either, or both). GATED: gate and up, with the norm before them
+// unless `norm` is null; else down.
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -203,14 +204,23 @@ __device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS
   }
 }
 
-// The blocks of pairs in the range of a thread block.
+// The blocks of pairs in the range of a thread block; the shared expert is -1.
 struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; };
+// What an expert reads and writes.
+struct Side {
+  const bfloat16* source;
+  const float *row_scale, *block_scale;
+  void* out;
+  int source_stride, out_stride;
+};
 
 extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_product(
-    const bfloat16* source, const float* norm, const uint8_t* weights, const float* row_scale, const float* block_scale,
-    const int* blocks, const int* offsets, const int* pair_rows, void* out, int rows, int source_stride, int out_stride,
+    const bfloat16* source, const uint8_t* weights, const float* row_scale, const float* block_scale, void* out,
+    int source_stride, int out_stride, const bfloat16* shared_source, const uint8_t* shared_weights,
+    const float* shared_row_scale, const float* shared_block_scale, void* shared_out, int shared_source_stride,
+    int shared_out_stride, const float* norm, const int* blocks, const int* offsets, const int* pair_rows, int rows,
     int scale_rows, int scale_columns, float epsilon) {
-  extern __shared__ __align__(128) uint8_t shared[];
+  extern __shared__ __align__(128) uint8_t room[];
   __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES];
   __shared__ float inverse[PAIRS];
   __shared__ Segments segment_of;
@@ -218,8 +228,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   __shared__ float parts[WARPS][16][PAIRS + 1];
 #endif
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, group = warp / GROUP, part = warp % GROUP;
-  uint8_t* x = shared;
-  const uint8_t* memory = shared + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_BYTES;
+  uint8_t* x = room;
+  const uint8_t* memory = room + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_BYTES;
   Ring ring{shared_address(memory), shared_address(&barriers[warp][0]), 0};
   if (lane == 0) {
     for (int i = 0; i < STAGES; i++) barrier_init(ring.barriers + i * 8);
@@ -228,17 +238,23 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
 #if GATED
   wait_for_predecessors();
 #endif
-  const int count_of_blocks = LIST == 0 ? (int)load_fresh_4(blocks) : (rows + PAIRS - 1) / PAIRS;
+  const int shared_blocks = SHARED ? (rows + PAIRS - 1) / PAIRS : 0;
+  const int count_of_blocks = shared_blocks + (ROUTED ? __ldcg(blocks) : 0);
   const long long tiles = (long long)count_of_blocks * TILES;
   const int begin = (int)(tiles * blockIdx.x / gridDim.x), end = (int)(tiles * (blockIdx.x + 1) / gridDim.x);
   const int first_block = begin / TILES, segments = end > begin ? (end - 1) / TILES - first_block + 1 : 0;
   if (threadIdx.x < segments) {
-    const int entry = LIST == 0 ? __ldcg(blocks + 1 + first_block + threadIdx.x) : first_block + threadIdx.x;
-    const int expert = LIST == 0 ? entry >> 16 : 0, number = entry & 0xffff;
-    const int first = (LIST == 0 ? __ldcg(offsets + expert) : 0) + number * PAIRS;
+    const int block = first_block + threadIdx.x - shared_blocks;
+    int expert = -1, first = (block + shared_blocks) * PAIRS, stop = rows;
+    if (ROUTED && block >= 0) {
+      const int entry = __ldcg(blocks + 1 + block);
+      expert = entry >> 16;
+      first = __ldcg(offsets + expert) + (entry & 0xffff) * PAIRS;
+      stop = __ldcg(offsets + expert + 1);
+    }
     segment_of.expert[threadIdx.x] = expert;
     segment_of.first[threadIdx.x] = first;
-    segment_of.count[threadIdx.x] = min((LIST == 0 ? __ldcg(offsets + expert + 1) : rows) - first, PAIRS);
+    segment_of.count[threadIdx.x] = min(stop - first, PAIRS);
   }
   __syncthreads();
   const int mine = (end - begin - group + GROUPS - 1) / GROUPS, steps = mine * STEPS;
@@ -247,8 +263,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     if (lane == 0 && step < steps) {
       const int unit = begin + group + step / STEPS * GROUPS, tile = unit % TILES;
       const int expert = segment_of.expert[unit / TILES - first_block];
-      const size_t block = ((size_t)expert * TILES + tile) * BLOCKS + part * PART + step % STEPS * STAGE_BLOCKS;
-      fetch_bulk(ring.stages + step % STAGES * STAGE_BYTES, weights + block * BLOCK_BYTES, STAGE_BYTES,
+      const uint8_t* from = SHARED && expert < 0 ? shared_weights : weights;
+      const size_t block = ((size_t)max(expert, 0) * TILES + tile) * BLOCKS + part * PART + step % STEPS * STAGE_BLOCKS;
+      fetch_bulk(ring.stages + step % STAGES * STAGE_BYTES, from + block * BLOCK_BYTES, STAGE_BYTES,
                  ring.barriers + step % STAGES * 8);
     }
   };
@@ -256,7 +273,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   for (int i = threadIdx.x; i < segments * PAIRS; i += WARPS * 32) {
     const int pair = segment_of.first[i / PAIRS] + i % PAIRS;
     const bool real = i % PAIRS < segment_of.count[i / PAIRS];
-    segment_of.row[i / PAIRS][i % PAIRS] = GATED && LIST == 0 && real ? __ldcg(pair_rows + pair) : pair;
+    const bool sorted = GATED && ROUTED && real && segment_of.expert[i / PAIRS] >= 0;
+    segment_of.row[i / PAIRS][i % PAIRS] = sorted ? __ldcg(pair_rows + pair) : pair;
   }
 #if !GATED
   wait_for_predecessors();
@@ -265,23 +283,28 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   const Nvfp4Masks masks = nvfp4_masks();
   int unit = begin + group;
   for (int segment = 0; segment < segments; segment++) {
-    const int expert = segment_of.expert[segment], first = segment_of.first[segment], count = segment_of.count[segment];
+    const int first = segment_of.first[segment], count = segment_of.count[segment];
+    const bool shared = SHARED && (!ROUTED || segment_of.expert[segment] < 0);
+    const Side side{shared ? shared_source : source, shared ? shared_row_scale : row_scale,
+                    shared ? shared_block_scale : block_scale, shared ? shared_out : out,
+                    shared ? shared_source_stride : source_stride, shared ? shared_out_stride : out_stride};
+    const size_t expert = max(segment_of.expert[segment], 0);
     __syncthreads();
-    load_rows(x, inverse, source, source_stride, norm, epsilon, segment_of.row[segment], count);
+    load_rows(x, inverse, side.source, side.source_stride, norm, epsilon, segment_of.row[segment], count);
     __syncthreads();
     const int stop = min(end, (first_block + segment + 1) * TILES);
     for (; unit < stop; unit += GROUPS) {
       const int tile = unit % TILES;
       float c[2][4] = {};
       float2 scale = make_float2(1.f, 1.f);
-      if (row_scale) {
-        const float* at = row_scale + ((size_t)expert * TILES + tile) * 16 + (GATED ? lane & 7 : lane >> 2);
+      if (side.row_scale) {
+        const float* at = side.row_scale + (expert * TILES + tile) * 16 + (GATED ? lane & 7 : lane >> 2);
         scale = make_float2(at[0], at[8]);
       }
       const float* blocked = nullptr;
 #if MODE == 3
       const int scale_row = GATED ? tile * 8 / 128 : tile * 16 / 128;
-      blocked = block_scale + ((size_t)expert * scale_rows + scale_row) * scale_columns + part * PART / 2;
+      blocked = side.block_scale + (expert * scale_rows + scale_row) * scale_columns + part * PART / 2;
 #endif
       const int second = GATED ? scale_rows / 2 * scale_columns : 0;
       const uint8_t* operands = x + (size_t)part * PART * (CHUNK / 32) * 1024;
@@ -295,10 +318,10 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
         for (int i = 0; i < 4; i++) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
       sync_threads_of(group + 1, GROUP * 32);
       store_activations(&parts[group * GROUP], part * 32 + lane, count, inverse, scale,
-                        (bfloat16*)out + (size_t)first * out_stride + tile * 8, out_stride);
+                        (bfloat16*)side.out + (size_t)first * side.out_stride + tile * 8, side.out_stride);
       sync_threads_of(group + 1, GROUP * 32);
 #else
-      store_outputs(c, count, lane, (float*)out + (size_t)first * (TILES * 16) + tile * 16, scale);
+      store_outputs(c, count, lane, (float*)side.out + (size_t)first * (TILES * 16) + tile * 16, scale);
 #endif
     }
   }
