@@ -1,4 +1,4 @@
-"""Routing in one CUDA launch on a GPU: its logits against the definition, its choice against that of its logits."""
+"""Routing in one CUDA launch: its logits against the definition, its choice against that of its logits."""
 
 from __future__ import annotations
 
