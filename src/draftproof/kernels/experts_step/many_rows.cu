@@ -139,7 +139,10 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
   }
 }
 
-struct Ring { uint32_t stages, barriers; int step; };
+struct Ring {
+  uint32_t stages, barriers;
+  int stage, parity;  // of the next copy to arrive
+};
 
 // A warp's part of one tile.
 template <int N, typename Refill>
@@ -148,8 +151,8 @@ __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory,
                                               Refill refill) {
 #pragma unroll 1
   for (int s = 0; s < STEPS; s++) {
-    const int stage = ring.step % STAGES;
-    barrier_wait(ring.barriers + stage * 8, (ring.step / STAGES) & 1);
+    const int stage = ring.stage;
+    barrier_wait(ring.barriers + stage * 8, ring.parity);
 #pragma unroll
     for (int i = 0; i < STAGE_BLOCKS; i++) {
       const int block = s * STAGE_BLOCKS + i;
@@ -170,8 +173,8 @@ __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory,
 #endif
     }
     __syncwarp();
-    refill(ring.step);
-    ring.step++;
+    refill(stage);
+    if (++ring.stage == STAGES) { ring.stage = 0; ring.parity ^= 1; }
   }
 }
 
@@ -230,7 +233,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, group = warp / GROUP, part = warp % GROUP;
   uint8_t* x = room;
   const uint8_t* memory = room + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_BYTES;
-  Ring ring{shared_address(memory), shared_address(&barriers[warp][0]), 0};
+  Ring ring{shared_address(memory), shared_address(&barriers[warp][0]), 0, 0};
   if (lane == 0) {
     for (int i = 0; i < STAGES; i++) barrier_init(ring.barriers + i * 8);
     barrier_init_done();
@@ -257,19 +260,23 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     segment_of.count[threadIdx.x] = min(stop - first, PAIRS);
   }
   __syncthreads();
-  const int mine = (end - begin - group + GROUPS - 1) / GROUPS, steps = mine * STEPS;
-  auto refill = [&](int done) {  // the copy that takes the place of step `done`, STAGES further on
-    const int step = done + STAGES;
-    if (lane == 0 && step < steps) {
-      const int unit = begin + group + step / STEPS * GROUPS, tile = unit % TILES;
-      const int expert = segment_of.expert[unit / TILES - first_block];
-      const uint8_t* from = SHARED && expert < 0 ? shared_weights : weights;
-      const size_t block = ((size_t)max(expert, 0) * TILES + tile) * BLOCKS + part * PART + step % STEPS * STAGE_BLOCKS;
-      fetch_bulk(ring.stages + step % STAGES * STAGE_BYTES, from + block * BLOCK_BYTES, STAGE_BYTES,
-                 ring.barriers + step % STAGES * 8);
-    }
+  // The copies of this warp, in order: of every GROUPS-th tile its part, STEPS copies each.
+  int ahead = begin + group, step = 0;
+  const uint8_t* next = nullptr;
+  auto locate = [&]() {
+    if (ahead >= end) return;
+    const int expert = segment_of.expert[ahead / TILES - first_block];
+    const size_t block = ((size_t)max(expert, 0) * TILES + ahead % TILES) * BLOCKS + part * PART;
+    next = (SHARED && expert < 0 ? shared_weights : weights) + block * BLOCK_BYTES;
   };
-  for (int i = -STAGES; i < 0; i++) refill(i);
+  auto refill = [&](int stage) {
+    if (ahead >= end) return;
+    if (lane == 0) fetch_bulk(ring.stages + stage * STAGE_BYTES, next, STAGE_BYTES, ring.barriers + stage * 8);
+    next += STAGE_BYTES;
+    if (++step == STEPS) { step = 0; ahead += GROUPS; locate(); }
+  };
+  locate();
+  for (int i = 0; i < STAGES; i++) refill(i);
   for (int i = threadIdx.x; i < segments * PAIRS; i += WARPS * 32) {
     const int pair = segment_of.first[i / PAIRS] + i % PAIRS;
     const bool real = i % PAIRS < segment_of.count[i / PAIRS];
