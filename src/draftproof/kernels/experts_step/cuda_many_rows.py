@@ -25,6 +25,8 @@ SOURCE = Path(__file__).parent / "many_rows.cu"
 MODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 2}
 FP8_BLOCKS = 3
 COMBINE_THREADS, COMBINE_COLUMNS = 128, 4
+MOST_SEGMENTS = 16
+"""Blocks of pairs in the range of a thread block."""
 BLOCKS_OF_SCALE = 2
 """FP8 blocks that share a block scale."""
 PART_BYTES = 16 * (BLOCK_PAIRS + 1) * 4
@@ -255,8 +257,10 @@ def multiply(
         *(None if norm is None else norm.weight, routing.blocks, routing.offsets, routing.pair_rows),
         *(rows, *scale_shape, 0.0 if norm is None else norm.epsilon),
     )
-    processors = torch.cuda.get_device_properties(device).multi_processor_count
-    kernel.launch((processors * plan.resident,), plan.warps * 32, arguments, shared_bytes(product, plan))
+    grid = torch.cuda.get_device_properties(device).multi_processor_count * plan.resident
+    most = len(routing.blocks) - 1 + -(-rows // BLOCK_PAIRS)
+    assert most / grid + 2 <= MOST_SEGMENTS, f"{most} blocks of pairs on {grid} thread blocks"
+    kernel.launch((grid,), plan.warps * 32, arguments, shared_bytes(product, plan))
 
 
 def shared_bytes(product: Product, plan: Plan) -> int:

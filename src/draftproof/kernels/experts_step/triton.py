@@ -29,14 +29,15 @@ class Tile:
 
 
 GATE_UP = {
-    WeightFormat.BF16: Tile(64, 128, 4, 4),
-    WeightFormat.FP8: Tile(64, 128, 4, 4),
-    WeightFormat.NVFP4: Tile(64, 128, 4, 3),
+    WeightFormat.BF16: Tile(64, 256, 4, 3),
+    WeightFormat.FP8: Tile(64, 128, 4, 5),
+    WeightFormat.NVFP4: Tile(128, 128, 4, 3),
 }
+"""The fastest of six to nine on an H200, for 16, 64 and 256 rows of 256 experts of 512 x 2048."""
 DOWN = {
     WeightFormat.BF16: Tile(64, 128, 4, 4),
-    WeightFormat.FP8: Tile(64, 128, 4, 4),
-    WeightFormat.NVFP4: Tile(64, 128, 4, 3),
+    WeightFormat.FP8: Tile(64, 128, 4, 5),
+    WeightFormat.NVFP4: Tile(128, 128, 4, 3),
 }
 
 
