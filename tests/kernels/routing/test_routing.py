@@ -8,9 +8,10 @@ from torch import Tensor
 
 from draftproof.architecture.spec import MoeSpec
 from draftproof.kernels.norm.scale import NormScale
-from draftproof.kernels.packed_weights.packing import pack_dense
+from draftproof.kernels.packed_weights.packing import pack_dense, pack_int8
 from draftproof.kernels.routing import reference
 from draftproof.kernels.routing import triton as portable
+from draftproof.kernels.routing.cuda import unsupported_shape
 from draftproof.kernels.routing.routing import (
     BLOCK_PAIRS,
     FewRowsRouting,
@@ -131,9 +132,28 @@ def test_triton_routes_as_the_definition(spec: MoeSpec, rows: int) -> None:
         torch.testing.assert_close(outcomes[1][name], expected, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_triton_takes_bf16_routers_only() -> None:
+def test_kernels_take_bf16_routers_only() -> None:
     spec = spec_of()
     residual, norm, weight = inputs(spec, 1)
     routing, scratch = poisoned(spec, 1)
     router = pack_dense(weight)
     assert portable.supports_route(residual, norm, router, spec, scratch, routing) is None
+    router = pack_int8(weight)
+    reason = portable.supports_route(residual, norm, router, spec, scratch, routing)
+    assert reason == "the router is int8, not bf16"
+    assert unsupported_shape(1, 2048, router, spec) == reason
+
+
+@pytest.mark.parametrize(
+    ("rows", "hidden", "experts", "reason"),
+    [
+        (512, 2048, 256, None),
+        (1, 4096, 512, None),
+        (513, 2048, 256, "513 rows, at most 512"),
+        (1, 1100, 256, "hidden size 1100 is no multiple of 256 from 1024 to 4096"),
+        (1, 2048, 600, "8 of 600 experts"),
+    ],
+)
+def test_shapes_of_the_cuda_kernel(rows: int, hidden: int, experts: int, reason: str | None) -> None:
+    router = pack_dense(torch.zeros(1, 32))
+    assert unsupported_shape(rows, hidden, router, spec_of(experts, 8)) == reason
