@@ -15,7 +15,7 @@ from draftproof.errors import EngineFault
 from draftproof.kernels.cuda.compiler import bindings, cache_folder, compile_cubin, describe
 
 STATIC_SHARED_BYTES = 48 * 1024
-"""Dynamic shared memory that needs no permission."""
+"""Shared memory, static and dynamic together, that needs no permission."""
 
 Argument = Tensor | int | float | None
 """A tensor is passed as its address, an int as a C int, a float as a C float, None as a null pointer."""
@@ -33,9 +33,11 @@ class Kernel:
     def __init__(self, function: Any, name: str) -> None:
         self._driver = bindings("driver")
         self._function = function
-        self._shared_bytes = STATIC_SHARED_BYTES
         self.name = name
         attribute = self._driver.CUfunction_attribute
+        self._shared_bytes = STATIC_SHARED_BYTES - self._attribute(
+            attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES
+        )
         self.registers = self._attribute(attribute.CU_FUNC_ATTRIBUTE_NUM_REGS)
         self.local_bytes = self._attribute(attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
 
