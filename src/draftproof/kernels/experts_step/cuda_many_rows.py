@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,17 +55,13 @@ class Plan:
     resident: int
 
 
-GATE_UP: Mapping[WeightFormat, tuple[Plan, ...]] = {
-    WeightFormat.BF16: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 2, 2, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
-    WeightFormat.FP8: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 2, 2, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
-    WeightFormat.NVFP4: (Plan(8, 4, 2, 2, 2), Plan(16, 4, 1, 4, 1), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1)),
-}
-"""In order of preference: the first one that a shape divides into is taken."""
-DOWN: Mapping[WeightFormat, tuple[Plan, ...]] = {
-    WeightFormat.BF16: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
-    WeightFormat.FP8: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
-    WeightFormat.NVFP4: (Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1)),
-}
+WIDE = (Plan(16, 4, 4, 2, 1), Plan(16, 4, 2, 2, 1), Plan(16, 4, 1, 4, 1))
+NARROW = (Plan(8, 4, 2, 2, 2), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1))
+GATE_UP = WIDE + NARROW
+"""In order of preference: the first one that a shape divides into is taken. Measured on an H200 with 256 experts
+of 512 x 2048 and 16, 64 and 256 rows in every format: the first one is the fastest of five to nine, or within
+1 %."""
+DOWN = (Plan(8, 1, 4, 2, 2), Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1))
 
 
 @dataclass(frozen=True)
@@ -104,8 +99,7 @@ class Product:
 
     def plan(self) -> Plan | None:
         """How it is multiplied; None when no plan fits its shape."""
-        plans = (GATE_UP if self.gated else DOWN)[self.weight_format]
-        return next((plan for plan in plans if self._fits(plan)), None)
+        return next((plan for plan in (GATE_UP if self.gated else DOWN) if self._fits(plan)), None)
 
     def _fits(self, plan: Plan) -> bool:
         part, rest = divmod(self.blocks.shape[2], plan.group)
