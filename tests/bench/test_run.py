@@ -13,9 +13,10 @@ import torch
 from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.architecture.spec import ModelSpec
 from draftproof.bench import place, record, request, run, subject
-from draftproof.bench.request import BenchRequest
+from draftproof.bench.request import BenchRequest, parse_backend
 from draftproof.checkpoint.checkpoint import open_checkpoint
-from draftproof.errors import EngineFault, EnvironmentProblem
+from draftproof.errors import EngineFault, EnvironmentProblem, UsageError
+from draftproof.kernels.backend_rules import Backend
 from draftproof.kernels.packed_linear import reference
 from draftproof.kernels.select import kernels_for
 
@@ -148,7 +149,9 @@ def test_a_kernel_that_gives_nan_stops_the_run(monkeypatch: pytest.MonkeyPatch) 
         out[0, 0] = torch.nan
 
     monkeypatch.setattr(
-        run, "kernels_for", lambda device, tell: replace(kernels_for(device), packed_linear=broken)
+        run,
+        "kernels_for",
+        lambda device, *rest: replace(kernels_for(device), packed_linear=broken),
     )
     with pytest.raises(EngineFault, match="packed_linear on cpu is wrong"):
         run.run_bench(asked(), Host(), lambda line: None)
@@ -158,3 +161,18 @@ def test_no_gpu_is_an_environment_problem(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(EnvironmentProblem, match="no CUDA device"):
         place.Gpu()
+
+
+def test_a_backend_may_be_asked_for_by_name() -> None:
+    asked_for = parse_backend("route=triton")
+    assert asked_for == ("route", Backend.TRITON)
+    result = run.run_bench(
+        asked(draft_tokens=(0,), backends=(("route", Backend.REFERENCE),)), Host(), lambda line: None
+    )
+    assert [rule.backend for rule in result.selection.rules["route"]] == [Backend.REFERENCE]
+
+
+@pytest.mark.parametrize("text", ["route", "route=fast", "roots=triton", "=triton"])
+def test_a_backend_that_there_is_not_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError, match="names no op and backend"):
+        parse_backend(text)

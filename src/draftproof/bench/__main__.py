@@ -10,7 +10,13 @@ from pathlib import Path
 from draftproof.bench.place import Gpu
 from draftproof.bench.precisions import LAYOUTS
 from draftproof.bench.record import result_json, write_result
-from draftproof.bench.request import BenchRequest, parse_draft_vocabulary, parse_layers, parse_numbers
+from draftproof.bench.request import (
+    BenchRequest,
+    parse_backend,
+    parse_draft_vocabulary,
+    parse_layers,
+    parse_numbers,
+)
 from draftproof.bench.run import run_bench
 from draftproof.bench.shapes import SHAPES
 from draftproof.errors import DraftproofError
@@ -38,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             kernels=options.kernels,
             microbenchmarks=options.microbenchmarks,
             eager=options.eager,
+            backends=tuple(parse_backend(each) for each in options.backend),
             seed=options.seed,
         )
         result = run_bench(request, Gpu(), _tell)
@@ -70,6 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kernels", action="store_true", help="time of each kernel of a step")
     parser.add_argument("--microbenchmarks", action="store_true", help="each kernel alone, with its bytes")
     parser.add_argument("--eager", action="store_true", help="without graphs")
+    parser.add_argument("--backend", action="append", default=[], help="experts_step=triton; may be repeated")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--output-json", type=Path)
     return parser

@@ -30,6 +30,7 @@ def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
     """Everything of a result, ready for `json.dumps`."""
     fields = asdict(result.request).items()
     request = {key: str(value) if isinstance(value, Path) else value for key, value in fields}
+    request["backends"] = {op: backend.value for op, backend in result.request.backends}
     return {
         "kind": "bench",
         "schema_version": SCHEMA_VERSION,

@@ -9,6 +9,7 @@ from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape
 from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS, bucket_of
 from draftproof.errors import UsageError
+from draftproof.kernels.backend_rules import PACKAGES, Backend
 
 AS_MANY_AS_FIT = 0
 """In place of a number of layers: a slice that the GPU's memory holds."""
@@ -35,6 +36,7 @@ class BenchRequest:
         kernels: a table of the time of each kernel of a step.
         microbenchmarks: each kernel alone, with its bytes.
         eager: without graphs.
+        backends: (op, backend) pairs that replace the tuning table's choice.
         seed: of the weights.
     """
 
@@ -53,6 +55,7 @@ class BenchRequest:
     kernels: bool = False
     microbenchmarks: bool = False
     eager: bool = False
+    backends: tuple[tuple[str, Backend], ...] = ()
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -104,6 +107,22 @@ def parse_numbers(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise UsageError(f"{option} {text[:40]!r} is no list of numbers", "Write it like 1,4,16.") from error
+
+
+def parse_backend(text: str) -> tuple[str, Backend]:
+    """ "experts_step=triton" as an op and its backend.
+
+    Raises:
+        UsageError: there is no such op or backend.
+    """
+    op, _, name = text.partition("=")
+    backend = next((each for each in Backend if each.value == name), None)
+    if op not in PACKAGES or backend is None:
+        raise UsageError(
+            f"--backend {text[:60]!r} names no op and backend",
+            f"Ops are {', '.join(PACKAGES)}; backends are {', '.join(each.value for each in Backend)}.",
+        )
+    return op, backend
 
 
 def parse_draft_vocabulary(text: str) -> tuple[int | None, Path | None]:

@@ -61,7 +61,7 @@ def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
         EngineFault: a kernel gave something that is not a number.
     """
     device = place.device
-    kernels = kernels_for(device, tell=tell)
+    kernels = kernels_for(device, dict(request.backends), tell)
     bandwidth = place.read_bandwidth()
     tell(f"{place.name}: reads {bandwidth / 1e12:.2f} TB/s")
     begin = perf_counter()

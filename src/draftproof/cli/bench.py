@@ -10,7 +10,13 @@ from typing import Annotated
 import typer
 
 from draftproof.bench.precisions import LAYOUTS
-from draftproof.bench.request import BenchRequest, parse_draft_vocabulary, parse_layers, parse_numbers
+from draftproof.bench.request import (
+    BenchRequest,
+    parse_backend,
+    parse_draft_vocabulary,
+    parse_layers,
+    parse_numbers,
+)
 from draftproof.bench.shapes import SHAPES
 from draftproof.cli.console import write_text
 
@@ -55,6 +61,10 @@ def bench(
         bool, typer.Option("--microbenchmarks", help="Each kernel alone, with its bytes.")
     ] = False,
     eager: Annotated[bool, typer.Option("--eager", help="Without CUDA graphs.")] = False,
+    backend: Annotated[
+        list[str] | None,
+        typer.Option(help="An op's backend in place of the table's: experts_step=triton; may be repeated."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the weights.")] = _DEFAULT.seed,
     output_json: Annotated[Path | None, typer.Option(help="Write figures and raw samples here.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same JSON on standard output.")] = False,
@@ -82,6 +92,7 @@ def bench(
         kernels=kernels,
         microbenchmarks=microbenchmarks,
         eager=eager,
+        backends=tuple(parse_backend(each) for each in backend or ()),
         seed=seed,
     )
     from draftproof.bench.place import Gpu

@@ -16,6 +16,24 @@ from typing import Any
 PORTABLE = "portable"
 FOLDER = "tuning"
 
+PACKAGES: Mapping[str, str] = {
+    "packed_linear": "packed_linear",
+    "route": "routing",
+    "experts_step": "experts_step",
+    "gated_delta_decode": "gated_delta_decode",
+    "decode_attention": "decode_attention",
+    "decode_attention_selected": "decode_attention",
+    "embed_inputs": "embedding",
+    "enter_head": "embedding",
+    "enter_chain": "embedding",
+    "last_rows": "embedding",
+    "sample_rows": "row_sampling",
+    "sample_drafts": "row_sampling",
+    "advance": "advance",
+    "sample_and_advance": "advance",
+}
+"""Op (field of `select.StepKernels` and name of the function) to its folder below `draftproof.kernels`."""
+
 
 class Backend(Enum):
     """What carries out an op; also the name of the module `kernels/<package>/<name>.py`."""

@@ -23,27 +23,9 @@ from typing import Any
 import torch
 
 from draftproof.errors import UnsupportedRequest
-from draftproof.kernels.backend_rules import Backend, BackendRule, TuningTable, load_table
+from draftproof.kernels.backend_rules import PACKAGES, Backend, BackendRule, TuningTable, load_table
 
 Operation = Callable[..., Any]
-
-PACKAGES: Mapping[str, str] = {
-    "packed_linear": "packed_linear",
-    "route": "routing",
-    "experts_step": "experts_step",
-    "gated_delta_decode": "gated_delta_decode",
-    "decode_attention": "decode_attention",
-    "decode_attention_selected": "decode_attention",
-    "embed_inputs": "embedding",
-    "enter_head": "embedding",
-    "enter_chain": "embedding",
-    "last_rows": "embedding",
-    "sample_rows": "row_sampling",
-    "sample_drafts": "row_sampling",
-    "advance": "advance",
-    "sample_and_advance": "advance",
-}
-"""Op (field of `StepKernels` and name of the function) to its folder below `draftproof.kernels`."""
 
 
 @dataclass(frozen=True)
