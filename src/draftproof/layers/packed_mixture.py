@@ -38,16 +38,27 @@ class PackedMixture:
         weights, chosen = logits[:, : self.spec.num_experts].softmax(-1).topk(self.spec.experts_per_token, -1)
         if self.spec.normalize_top_k:
             weights = weights / weights.sum(-1, keepdim=True)
+        share = None if self.shared is None else torch.sigmoid(logits[:, self.spec.num_experts])
+        if rows.is_cuda and rows.dtype is torch.bfloat16:
+            # Imported here: its kernels need Triton, which a CPU has no use for.
+            from draftproof.kernels.experts_step.prompt import experts_of_prompt
+
+            routed = experts_of_prompt(rows, chosen, weights, self.spec, self.experts).float()
+        else:
+            routed = self._one_by_one(rows, chosen, weights)
+        if self.shared is not None and share is not None:
+            routed += share.unsqueeze(1) * self.shared(rows).float()
+        return routed.to(hidden.dtype).view(hidden.shape)
+
+    def _one_by_one(self, rows: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+        """The routed experts by their definition, float32."""
         output = torch.zeros(rows.shape, dtype=torch.float32, device=rows.device)
         for expert in torch.bincount(chosen.flatten()).nonzero().flatten().tolist():
             row, place = (chosen == expert).nonzero(as_tuple=True)
             gate, up = F.linear(rows[row], unpack(self.gate_up(expert), rows.dtype)).chunk(2, -1)
             product = F.linear(F.silu(gate) * up, unpack(self.down(expert), rows.dtype))
             output.index_add_(0, row, product.float() * weights[row, place].unsqueeze(1))
-        if self.shared is not None:
-            share = torch.sigmoid(logits[:, self.spec.num_experts :])
-            output += share * self.shared(rows).float()
-        return output.to(hidden.dtype).view(hidden.shape)
+        return output
 
     def gate_up(self, expert: int) -> PackedMatrix:
         """One expert's first matrix, paired."""
