@@ -6,6 +6,7 @@ from functools import partial
 from types import ModuleType
 
 import pytest
+import torch
 
 from draftproof.architecture.spec import GatedDeltaNetSpec
 from draftproof.kernels.gated_delta_decode import cuda
@@ -59,3 +60,27 @@ def test_narrow_heads_are_for_the_portable_kernel() -> None:
 @pytest.mark.parametrize("shape", cuda.SHAPES, ids=str)
 def test_every_launch_shape(shape: cuda.LaunchShape) -> None:
     run_all_kinds_of_windows(HEADS_OF_35B, partial(cuda.run, shape), 4)
+
+
+@pytest.mark.parametrize("shape", cuda.SHAPES, ids=str)
+@pytest.mark.parametrize("commit", Commit)
+def test_a_graph_gives_the_bits_of_eager_launches(shape: cuda.LaunchShape, commit: Commit) -> None:
+    """Three windows in a row, each launched so that it may overlap with the one before."""
+    slots = [1, 2, 3]
+    counts = [[0, 0, 0], [4, 1, 2], [3, 4, 0]] if commit is Commit.STASH else [[0, 0, 0]] * 3
+    eager, captured = (Lockstep(HEADS_OF_35B, partial(cuda.run, shape), 4, device="cuda") for _ in range(2))
+    for lockstep in (eager, captured):
+        for slot in slots:
+            lockstep.admit(slot, side=0)
+    expected = [eager.run(slots, pending, 4, commit).out for pending in counts]
+    graph = torch.cuda.CUDAGraph()
+    inputs = captured.prepare(slots, 4)
+    with torch.cuda.graph(graph):
+        captured.launch(inputs, commit)
+    for pending, bits in zip(counts, expected, strict=True):
+        captured.pending[1:4] = torch.tensor(pending, dtype=torch.int32)
+        captured.refill(inputs)
+        graph.replay()
+        captured.parity[1:4] = 1 - captured.parity[1:4]
+        assert torch.equal(inputs.out.view(3, 4, -1).float(), bits)
+    assert torch.equal(captured.state.recurrent[1:4], eager.state.recurrent[1:4])

@@ -96,13 +96,12 @@ class Lockstep:
         self.expected.convolution[slot] = convolution.float()
         self.parity[slot] = side
 
-    def run(self, slots: Sequence[int], pending: Sequence[int], rows: int, commit: Commit) -> Outcome:
-        """One window of sequences in `slots`; a slot of `SCRAP` is padding and is not compared."""
+    def prepare(self, slots: Sequence[int], rows: int) -> Launch:
+        """Buffers of a launch, its rows not yet filled."""
         width = self.spec.conv_dim + self.spec.value_dim + 2 * self.spec.num_value_heads
-        projected = self._normal(len(slots) * rows, width + SPARE_COLUMNS).to(self.dtype)
-        columns = ProjectedColumns.side_by_side(self.spec)
-        for slot, count in zip(slots, pending, strict=True):
-            self.pending[slot] = count
+        projected = torch.zeros(
+            len(slots) * rows, width + SPARE_COLUMNS, dtype=self.dtype, device=self.device
+        )
         geometry = StepGeometry(
             rows=rows,
             slots=torch.tensor(slots, dtype=torch.int32, device=self.device),
@@ -112,8 +111,29 @@ class Lockstep:
             page_table=torch.zeros(SLOTS, 1, dtype=torch.int32, device=self.device),
             page_size=16,
         )
-        out = projected.new_full((len(slots) * rows, self.spec.value_dim), float("nan"))
-        self.decode(projected, columns, self.parameters, self.state, geometry, commit, out)
+        out = projected.new_empty(len(slots) * rows, self.spec.value_dim)
+        return Launch(projected, geometry, out)
+
+    def refill(self, launch: Launch) -> None:
+        """The next random rows; what was in `out` is poisoned."""
+        launch.projected.copy_(self._normal(*launch.projected.shape))
+        launch.out.fill_(float("nan"))
+
+    def launch(self, launch: Launch, commit: Commit) -> None:
+        """The form under test alone."""
+        columns = ProjectedColumns.side_by_side(self.spec)
+        self.decode(
+            launch.projected, columns, self.parameters, self.state, launch.geometry, commit, launch.out
+        )
+
+    def run(self, slots: Sequence[int], pending: Sequence[int], rows: int, commit: Commit) -> Outcome:
+        """One window of sequences in `slots`; a slot of `SCRAP` is padding and is not compared."""
+        for slot, count in zip(slots, pending, strict=True):
+            self.pending[slot] = count
+        launch = self.prepare(slots, rows)
+        self.refill(launch)
+        self.launch(launch, commit)
+        projected, out = launch.projected, launch.out
         live = [index for index, slot in enumerate(slots) if slot != SCRAP]
         live_slots = [slots[index] for index in live]
         expected = self._define(
@@ -149,6 +169,15 @@ class Lockstep:
 
     def _normal(self, *shape: int) -> Tensor:
         return torch.randn(shape, generator=self.generator).to(self.device)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Buffers of one launch."""
+
+    projected: Tensor
+    geometry: StepGeometry
+    out: Tensor
 
 
 @dataclass(frozen=True)

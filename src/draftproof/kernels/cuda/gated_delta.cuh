@@ -27,6 +27,9 @@ __device__ __forceinline__ float4 load_weight_16(const float* address) {
   return v;
 }
 
+// Without the slow path of an exact division: the divisor is at least 1.
+__device__ __forceinline__ float quick_silu(float value) { return __fdividef(value, 1.f + __expf(-value)); }
+
 // The inputs of N neighbouring channels at one time.
 template <int N>
 struct Inputs {
@@ -57,7 +60,7 @@ struct Taps {
   __device__ __forceinline__ void apply(const Inputs<N>* x, float* y) const {
 #pragma unroll
     for (int i = 0; i < N; i++)
-      y[i] = silu(fmaf(x[0].at(i), of[i].x, fmaf(x[1].at(i), of[i].y, fmaf(x[2].at(i), of[i].z, x[3].at(i) * of[i].w))));
+      y[i] = quick_silu(fmaf(x[0].at(i), of[i].x, fmaf(x[1].at(i), of[i].y, fmaf(x[2].at(i), of[i].z, x[3].at(i) * of[i].w))));
   }
 };
 
@@ -100,7 +103,7 @@ struct Times {
 struct Gate { float log_decay, beta; };
 __device__ __forceinline__ Gate gate_of(float a, float b, float negative_a, float dt_bias) {
   const float biased = a + dt_bias;
-  return {negative_a * (biased > 20.f ? biased : log1pf(__expf(biased))), 1.f / (1.f + __expf(-b))};
+  return {negative_a * (biased > 20.f ? biased : log1pf(__expf(biased))), __fdividef(1.f, 1.f + __expf(-b))};
 }
 
 // Products between ROWS queries and keys, times the decays between them, by all WARPS warps; 8 lanes make one.

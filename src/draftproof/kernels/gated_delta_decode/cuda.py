@@ -63,31 +63,6 @@ class RegisterShape:
 
 
 @dataclass(frozen=True)
-class SharedShape:
-    """The form that keeps the state in shared memory.
-
-    Attributes:
-        blocks: resident blocks of a multiprocessor.
-    """
-
-    blocks: int
-    function: str = "gated_delta_decode_many"
-    threads: int = 128
-    split: int = 1
-
-    @property
-    def definitions(self) -> dict[str, int]:
-        """Macros of the source."""
-        return {"BLOCKS": self.blocks}
-
-    def shared_bytes(self, rows: int, window: int) -> int:
-        """Dynamic shared memory, `Shared` of the source."""
-        room = max(window, 1)
-        floats = HEAD_DIM * (HEAD_DIM + 3 * rows + 2 * room) + rows * (rows + 6) + room * (room + 2)
-        return -(-(floats * 4 + 8) // 16) * 16
-
-
-@dataclass(frozen=True)
 class BatchShape:
     """The form that keeps the state in shared memory and multiplies by tensor cores.
 
@@ -115,19 +90,23 @@ class BatchShape:
         return -(-(floats * 4 + 16) // 16) * 16
 
 
-LaunchShape = RegisterShape | SharedShape | BatchShape
+LaunchShape = RegisterShape | BatchShape
 
 FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
 SOME_HEADS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
-MANY_HEADS = SharedShape(blocks=3)
-SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, MANY_HEADS, BatchShape(blocks=3))
+ONE_ROW = RegisterShape(split=1, slices=4, columns=4, blocks=2)
+MANY_HEADS = BatchShape(blocks=3)
+SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, ONE_ROW, MANY_HEADS)
 
 
-def launch_shape(heads: int) -> LaunchShape:
-    """The shape for a launch over `heads` value heads of all sequences together; measured on an H200."""
+def launch_shape(heads: int, rows: int) -> LaunchShape:
+    """The shape for windows of `rows` rows of all sequences' value heads, `heads` together; measured on an
+    H200."""
     if heads < MULTIPROCESSORS - 8:
         return FEW_HEADS
-    return SOME_HEADS if heads < 8 * MULTIPROCESSORS else MANY_HEADS
+    if rows == 1:
+        return ONE_ROW
+    return SOME_HEADS if heads <= 4 * MULTIPROCESSORS else MANY_HEADS
 
 
 def supports(
@@ -179,7 +158,7 @@ def gated_delta_decode(
     out: Tensor,
 ) -> None:
     """See the reference. `out` is contiguous."""
-    shape = launch_shape(geometry.batch * state.recurrent.shape[1])
+    shape = launch_shape(geometry.batch * state.recurrent.shape[1], geometry.rows)
     run(shape, projected, columns, parameters, state, geometry, commit, out)
 
 

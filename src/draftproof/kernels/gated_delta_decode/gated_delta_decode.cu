@@ -277,7 +277,7 @@ void gated_delta_decode(
 #pragma unroll
       for (int i = 0; i < ROWS; i++) if (row == i)
 #pragma unroll
-        for (int e = 0; e < VEC; e++) o[e] = r[i][e] * factor * weight[e] * silu(z[n].at(e));
+        for (int e = 0; e < VEC; e++) o[e] = r[i][e] * factor * weight[e] * quick_silu(z[n].at(e));
       Inputs<VEC> rounded;
 #pragma unroll
       for (int e = 0; e < VEC; e += 2) rounded.pair[e / 2] = pack_pair(o[e], o[e + 1]);

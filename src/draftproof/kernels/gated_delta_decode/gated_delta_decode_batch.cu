@@ -46,7 +46,7 @@ __device__ __forceinline__ void copy_bulk_back(void* destination, uint32_t sourc
 }
 __device__ __forceinline__ void finish_copies_back() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
 struct Split { uint32_t high, low; };
@@ -62,64 +62,80 @@ __device__ __forceinline__ void multiply_4(float* d, uint32_t a0, uint32_t a1, u
   asm("mma.sync.aligned.m16n8k4.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(b0));
 }
-__device__ __forceinline__ void multiply_split(float* d, const Split* a, Split b0, Split b1) {
-  multiply_8(d, a[0].low, a[1].low, a[2].low, a[3].low, b0.high, b1.high);
-  multiply_8(d, a[0].high, a[1].high, a[2].high, a[3].high, b0.low, b1.low);
-  multiply_8(d, a[0].high, a[1].high, a[2].high, a[3].high, b0.high, b1.high);
-}
+// The three sums of products are kept apart, so that each one's chain of products is short.
+struct Sums {
+  float part[3][4] = {};
+  __device__ __forceinline__ void add(const Split* a, Split b0, Split b1) {
+    multiply_8(part[0], a[0].low, a[1].low, a[2].low, a[3].low, b0.high, b1.high);
+    multiply_8(part[1], a[0].high, a[1].high, a[2].high, a[3].high, b0.low, b1.low);
+    multiply_8(part[2], a[0].high, a[1].high, a[2].high, a[3].high, b0.high, b1.high);
+  }
+  __device__ __forceinline__ float of(int e) const { return part[0][e] + part[1][e] + part[2][e]; }
+};
 
 // One of the three parts of all rows through the convolution, by one warp: 0 keys, 1 values, 2 queries.
 struct Part {
   int kind, channel, lane;
-  bool keeps;  // writes what the next window needs
-  Inputs<4> committed[3], old[ROOM], fresh[ROWS];
+  bool keeps;                         // writes what the next window needs
+  Inputs<4> columns[3 + WINDOW + 1];  // committed inputs, then the pending rows'; zeros behind them
+  Inputs<4> fresh[3 + ROWS];          // the three before the new rows, then the new rows'
   Taps<4> taps;
 
   __device__ __forceinline__ void load_old(const Times& times, const float* weights) {
 #pragma unroll
-    for (int i = 0; i < 3; i++) committed[i].load(times.at(i - 3) + channel);
-#pragma unroll
-    for (int i = 0; i < WINDOW; i++) if (i < times.pending) old[i].load(times.at(i) + channel);
+    for (int i = 0; i < 3 + WINDOW; i++) {
+      columns[i].pair[0] = columns[i].pair[1] = 0;
+      if (i < 3 + times.pending) columns[i].load(times.at(i - 3) + channel);
+    }
     taps.load(weights, channel);
   }
   __device__ __forceinline__ void load_fresh(const Times& times) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) fresh[i].load(times.at(times.pending + i) + channel);
-  }
-  __device__ __forceinline__ void make_row(const Inputs<4>& newest, float* values, float* vectors, int row) {
-    const Inputs<4> x[4] = {committed[0], committed[1], committed[2], newest};
-    float y[4];
-    taps.apply(x, y);
-    if (kind == 1) put<4>(values + lane * 4, y);
-    else {
-      normalise(y, kind == 2 ? QUERY_SCALE : 1.f);
-      const int place = 16 * (lane % 8) + 2 * (lane / 8);
-      put<2>(vectors + place_in(row, place), y); put<2>(vectors + place_in(row, place + 8), y + 2);
+    for (int i = 0; i < ROWS; i++) fresh[3 + i].load(times.at(times.pending + i) + channel);
+#pragma unroll
+    for (int j = 0; j < 3; j++) {
+      fresh[j] = columns[j];
+#pragma unroll
+      for (int i = 1; i <= WINDOW; i++) if (i <= times.pending) fresh[j] = columns[i + j];
     }
   }
-  __device__ __forceinline__ void shift(const Inputs<4>& newest) {
-    committed[0] = committed[1]; committed[1] = committed[2]; committed[2] = newest;
-  }
-  __device__ __forceinline__ void keep_tail(bfloat16* kept) const {
-    if (keeps)
+  // COUNT rows at a time, so that their sums over the warp overlap. Rows that are not there are zeros.
+  template <int COUNT>
+  __device__ __forceinline__ void make_rows(const Inputs<4>* x, float (*values)[DIM], float (*vectors)[DIM], int first, int step) const {
+    float y[COUNT][4], square[COUNT];
 #pragma unroll
-      for (int i = 0; i < 3; i++) committed[i].store(kept + i * CONV_DIM + channel);
-  }
-  __device__ __forceinline__ void run(Shared& shared, int pending, bfloat16* kept, bfloat16* stash) {
-#pragma unroll
-    for (int i = 0; i < WINDOW; i++) if (i < pending) {
-      if (kind != 2) make_row(old[i], shared.old_v[i], shared.vectors[OLD + i], OLD + i);
-      shift(old[i]);
+    for (int i = 0; i < COUNT; i++) {
+      taps.apply(x + i, y[i]);
+      square[i] = y[i][0] * y[i][0] + y[i][1] * y[i][1] + y[i][2] * y[i][2] + y[i][3] * y[i][3];
     }
-    if (STASH) keep_tail(kept);
+    if (kind == 1) {
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) {
-      const int row = 2 * i + (kind == 2);
-      make_row(fresh[i], shared.v[i], shared.vectors[row], row);
-      shift(fresh[i]);
-      if (STASH && keeps) fresh[i].store(stash + i * CONV_DIM + channel);
+      for (int i = 0; i < COUNT; i++) put<4>(values[i] + lane * 4, y[i]);
+      return;
     }
-    if (!STASH) keep_tail(kept);
+#pragma unroll
+    for (int o = 16; o; o >>= 1)
+#pragma unroll
+      for (int i = 0; i < COUNT; i++) square[i] += __shfl_xor_sync(~0u, square[i], o);
+    const int place = 16 * (lane % 8) + 2 * (lane / 8);
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) {
+      const int row = first + step * i;
+      const float factor = rsqrtf(square[i] + 1e-6f) * (kind == 2 ? QUERY_SCALE : 1.f);
+#pragma unroll
+      for (int e = 0; e < 4; e++) y[i][e] *= factor;
+      put<2>(vectors[row] + place_in(row, place), y[i]); put<2>(vectors[row] + place_in(row, place + 8), y[i] + 2);
+    }
+  }
+  __device__ __forceinline__ void run(Shared& shared, bfloat16* kept, bfloat16* stash) const {
+    if constexpr (WINDOW > 0) if (kind != 2) make_rows<WINDOW>(columns, shared.old_v, shared.vectors, OLD, 1);
+    make_rows<ROWS>(fresh, shared.v, shared.vectors, kind == 2, 2);
+    if (!keeps) return;
+#pragma unroll
+    for (int i = 0; i < 3; i++) fresh[i + (STASH ? 0 : ROWS)].store(kept + i * CONV_DIM + channel);
+    if (STASH)
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) fresh[3 + i].store(stash + i * CONV_DIM + channel);
   }
 };
 
@@ -128,14 +144,14 @@ __device__ __forceinline__ void make_gram(Shared& shared, int first, bool old_ke
   const int g = lane / 4, t = lane % 4, count = old_keys ? pending : ROWS;
   const int upper = first + g, lower = min(first + g + 8, VECTORS - 1);
   const int key = old_keys ? min(OLD + g, VECTORS - 1) : 2 * min(g, ROWS - 1);
-  float d[4] = {0.f, 0.f, 0.f, 0.f};
+  Sums sums;
 #pragma unroll 4
   for (int s = 0; s < 16; s++) {
     const float2 a = *(const float2*)&shared.vectors[upper][place_in(upper, 8 * s + 2 * t)];
     const float2 c = *(const float2*)&shared.vectors[lower][place_in(lower, 8 * s + 2 * t)];
     const float2 b = *(const float2*)&shared.vectors[key][place_in(key, 8 * s + 2 * t)];
     const Split parts[4] = {split(a.x), split(c.x), split(a.y), split(c.y)};
-    multiply_split(d, parts, split(b.x), split(b.y));
+    sums.add(parts, split(b.x), split(b.y));
   }
 #pragma unroll
   for (int e = 0; e < 4; e++) {
@@ -145,14 +161,14 @@ __device__ __forceinline__ void make_gram(Shared& shared, int first, bool old_ke
     const bool needed = is_old ? old_keys && i < pending && j < i : i < ROWS && (old_keys || j <= i);
     if (needed && j < count) {
       const float from = old_keys ? shared.old_since[j] : shared.since[j], to = is_old ? shared.old_since[i] : shared.since[i];
-      shared.gram[vector][(old_keys ? ROWS : 0) + j] = d[e] * __expf(to - from);
+      shared.gram[vector][(old_keys ? ROWS : 0) + j] = sums.of(e) * __expf(to - from);
     }
   }
 }
 
-// sums[tile][m] are the products of the state's columns with 8 vectors: of tile j the keys and queries 4j + t, of the
-// last one the pending keys t and t + 4.
-__device__ __forceinline__ void read_state(const Shared& shared, float (*sums)[2][4], int warp, int lane) {
+// sums[tile] are the products of the state's columns 0, 1 and 2, 3 with 8 vectors: of tile j the keys and queries
+// 4j + t, of the last one the pending keys t and t + 4.
+__device__ __forceinline__ void read_state(const Shared& shared, Sums (*sums)[2], int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   const float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
   const int old_row = WINDOW > 4 ? min(OLD + g / 2 + 4 * (g % 2), VECTORS - 1) : min(OLD + g / 2, VECTORS - 1);
@@ -165,7 +181,7 @@ __device__ __forceinline__ void read_state(const Shared& shared, float (*sums)[2
       const int row = j < NEW_TILES ? 8 * j + g : old_row;
       const float2 x = *(const float2*)&shared.vectors[row][place_in(row, 8 * s + 2 * t)];
       const Split x0 = split(x.x), x1 = split(x.y);
-      multiply_split(sums[j][0], first, x0, x1); multiply_split(sums[j][1], second, x0, x1);
+      sums[j][0].add(first, x0, x1); sums[j][1].add(second, x0, x1);
     }
   }
 }
@@ -176,7 +192,7 @@ __device__ __forceinline__ void update_state(Shared& shared, const float (*corre
                                              float decay, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
-#pragma unroll 2
+#pragma unroll 4
   for (int s = 0; s < 16; s++) {
     float d[2][4] = {};
 #pragma unroll
@@ -222,7 +238,7 @@ struct Solution {
       for (int m = 0; m < 4; m++) { u[n][m] = fmaf(-factor, seen[m], u[n][m]); o[n][m] = fmaf(weight, seen[m], o[n][m]); }
     }
   }
-  __device__ __forceinline__ void solve(const Shared& shared, const float (*sums)[2][4], int pending, int warp, int lane) {
+  __device__ __forceinline__ void solve(const Shared& shared, const Sums (*sums)[2], int pending, int warp, int lane) {
     const int g = lane / 4, t = lane % 4, column = 32 * warp + 4 * g;
 #pragma unroll
     for (int n = 0; n < OLD_TILES; n++) {
@@ -230,7 +246,7 @@ struct Solution {
       const bool real = i < pending;
       const float fade = real ? __expf(shared.old_since[i]) : 0.f, beta = real ? shared.old_beta[i] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 4; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES][m / 2][2 * (m % 2) + n]) : 0.f;
+      for (int m = 0; m < 4; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES][m / 2].of(2 * (m % 2) + n)) : 0.f;
     }
 #pragma unroll
     for (int n = 0; n < NEW_TILES; n++) {
@@ -239,8 +255,8 @@ struct Solution {
       const float fade = real ? __expf(shared.since[i]) : 0.f, beta = real ? shared.beta[i] : 0.f;
 #pragma unroll
       for (int m = 0; m < 4; m++) {
-        u[n][m] = real ? beta * (shared.v[i][column + m] - fade * sums[n][m / 2][2 * (m % 2)]) : 0.f;
-        o[n][m] = real ? fade * sums[n][m / 2][2 * (m % 2) + 1] : 0.f;
+        u[n][m] = real ? beta * (shared.v[i][column + m] - fade * sums[n][m / 2].of(2 * (m % 2))) : 0.f;
+        o[n][m] = real ? fade * sums[n][m / 2].of(2 * (m % 2) + 1) : 0.f;
       }
     }
 #pragma unroll
@@ -302,7 +318,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     part.load_old(times, taps);
     wait_for_predecessors();
     part.load_fresh(times);
-    part.run(shared, pending, convolution + write_at * 3 * CONV_DIM, stash_inputs + write_at * WINDOW * CONV_DIM);
+    part.run(shared, convolution + write_at * 3 * CONV_DIM, stash_inputs + write_at * WINDOW * CONV_DIM);
   } else {
     Gate gate = {0.f, 0.f};
     if (lane < pending) {
@@ -337,7 +353,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     if (NEW_TILES > 1 && warp == 2) make_gram(shared, OLD, true, pending, lane);
   }
   barrier_wait(barrier, 0);
-  float sums[NEW_TILES + 1][2][4] = {};
+  Sums sums[NEW_TILES + 1][2];
   read_state(shared, sums, warp, lane);
   __syncthreads();
   Solution solution;
@@ -361,8 +377,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
       const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
       const float* o = solution.o[n];
       Inputs<4> rounded;
-      rounded.pair[0] = pack_pair(o[0] * factor * weight.x * silu(z[n].at(0)), o[1] * factor * weight.y * silu(z[n].at(1)));
-      rounded.pair[1] = pack_pair(o[2] * factor * weight.z * silu(z[n].at(2)), o[3] * factor * weight.w * silu(z[n].at(3)));
+      rounded.pair[0] = pack_pair(o[0] * factor * weight.x * quick_silu(z[n].at(0)), o[1] * factor * weight.y * quick_silu(z[n].at(1)));
+      rounded.pair[1] = pack_pair(o[2] * factor * weight.z * quick_silu(z[n].at(2)), o[3] * factor * weight.w * quick_silu(z[n].at(3)));
       rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + column);
     }
   }
