@@ -2,8 +2,9 @@
 
     python -m benchmarks.gpu_decode [--cases NAME,NAME] [--output FOLDER] [--timeout SECONDS]
 
-Writes one result file of `draftproof bench` a case, `gpu-NAME.json`; `benchmarks.gpu_table` makes tables of them.
-Acceptance is simulated (3.0 tokens a pass at K = 3) and named so in every line: the weights were never trained.
+Writes one result file of `draftproof bench` a case, `gpu-NAME.json`; `benchmarks.gpu_table` makes tables of
+them. Acceptance is simulated (3.0 tokens a pass at K = 3) and named so in every line: the weights were never
+trained.
 """
 
 from __future__ import annotations
