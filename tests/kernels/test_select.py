@@ -102,9 +102,7 @@ class TestRules:
             lambda *rest: "no such width"
         )
         route = self.choose(BackendRule(Backend.CUDA))
-        with pytest.raises(
-            UnsupportedRequest, match=r"2 rows with bf16 weights on SM90.*no such width"
-        ):
+        with pytest.raises(UnsupportedRequest, match=r"2 rows with bf16 weights on SM90.*no such width"):
             route(torch.zeros(2, 4), Weights(WeightFormat.BF16))
 
     def test_a_backend_that_is_not_installed_is_a_demotion(self, monkeypatch: pytest.MonkeyPatch) -> None:
