@@ -14,8 +14,8 @@ from typing import Any
 from draftproof.errors import EngineFault, EnvironmentProblem
 
 HEADER_FOLDER = Path(__file__).parent
-"""Its .cuh files can be included by name in every kernel; NVRTC gets them as text, so that no include path is
-searched."""
+"""Its .cuh files, and those beside a source, can be included by name; NVRTC gets them as text, so that no
+include path is searched."""
 
 PACKAGE_REMEDY = "install draftproof's gpu extra (cuda-bindings 13), or choose the portable kernels"
 
@@ -95,7 +95,8 @@ def describe(path: Path, architecture: str, definitions: tuple[tuple[str, int], 
         architecture: such as "sm_90a".
         definitions: macros, name and value.
     """
-    headers = tuple((header.name, header.read_text()) for header in sorted(HEADER_FOLDER.glob("*.cuh")))
+    files = sorted({*HEADER_FOLDER.glob("*.cuh"), *path.parent.glob("*.cuh")})
+    headers = tuple((header.name, header.read_text()) for header in files)
     options = (f"--gpu-architecture={architecture}", "-std=c++17")
     macros = tuple(f"-D{name}={value}" for name, value in definitions)
     return Compilation(path.read_text(), path.name, headers, options + macros, nvrtc_version())

@@ -13,7 +13,13 @@ from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
-from draftproof.kernels.packed_weights.formats import BLOCK_BYTES, CHUNK_COLUMNS, PackedMatrix, WeightFormat
+from draftproof.kernels.packed_weights.formats import (
+    BLOCK_BYTES,
+    CHUNK_COLUMNS,
+    TILE_ROWS,
+    PackedMatrix,
+    WeightFormat,
+)
 
 SOURCE = Path(__file__).with_name("packed_linear.cu")
 FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.INT8: 2, WeightFormat.NVFP4: 3}
@@ -35,6 +41,7 @@ class Plan:
         warps: of a block.
         step: units of 128 inputs that a warp fetches at a time.
         stages: fetches in flight of a warp.
+        far: fetches before those that L2 is asked for.
         group: tiles that share a pass over x, which is then read again for every group; 0 keeps a warp's part
             of x in its registers.
         blocks: launched for each multiprocessor.
@@ -44,6 +51,7 @@ class Plan:
     warps: int
     step: int
     stages: int
+    far: int = 0
     group: int = 0
     blocks: int = 1
     resident: int = 2
@@ -58,12 +66,13 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
     group = 0 if per_warp * sets <= 4 else 2
     step = 1 if group else min(per_warp, 2 if matrix.format is not WeightFormat.BF16 else 1)
     stages = max(2, min(16, RING_BYTES // (warps * step * unit_bytes(matrix.format))))
-    return Plan(warps, step, stages, group)
+    return Plan(warps, step, stages, group=group)
 
 
 def unit_bytes(kept_as: WeightFormat) -> int:
-    """Bytes of 128 inputs of a tile."""
-    return UNIT_COLUMNS // CHUNK_COLUMNS[kept_as] * BLOCK_BYTES[kept_as]
+    """Bytes of 128 inputs of a tile, INT8's scales included."""
+    scales = 4 * TILE_ROWS if kept_as is WeightFormat.INT8 else 0
+    return UNIT_COLUMNS // CHUNK_COLUMNS[kept_as] * BLOCK_BYTES[kept_as] + scales
 
 
 def supports(
@@ -165,6 +174,7 @@ def _kernel(
         WARPS=plan.warps,
         STEP=plan.step,
         STAGES=plan.stages,
+        FAR=plan.far,
         COLUMNS=_columns(rows),
         NORM=int(has_norm),
         BLOCK_SCALE=block_scale,
