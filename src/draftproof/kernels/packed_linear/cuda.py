@@ -28,9 +28,20 @@ MOST_ROWS = 16
 FINISHERS = 1
 """Warps that add up and store, besides those that multiply."""
 FIRST_CAPABILITY = 9
+MULTIPROCESSORS = 132
+"""Of the GPU that plans were measured on."""
 RING_BYTES = 96 * 1024
 """Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's
 ring finds room beside it."""
+LARGE_RING_BYTES = 192 * 1024
+"""For matrices that take so long that the next kernel's start does not matter."""
+MANY_BYTES = 320 * 1024
+"""Of a multiprocessor's part of a matrix, from which on it is large."""
+MOST_STAGES = 24
+UNITS_OF_A_WARP = 4
+"""Whose inputs fit in a warp's registers, 8 rows of them."""
+MOST_UNITS_KEPT = 64
+"""Whose inputs fit in the registers of all warps."""
 
 
 @dataclass(frozen=True)
@@ -58,15 +69,30 @@ class Plan:
 
 
 def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
-    """The plan for a matrix and a number of rows."""
+    """The plan for a matrix and a number of rows, from measurements on an H200 (`measure.py`)."""
     units = -(-matrix.columns // UNIT_COLUMNS)
-    warps = min(8, units)
-    per_warp = -(-units // warps)
+    size = unit_bytes(matrix.format)
     sets = 2 if rows > 8 else 1
-    group = 0 if per_warp * sets <= 4 else 2
-    step = 1 if group else min(per_warp, 2 if matrix.format is not WeightFormat.BF16 else 1)
-    stages = max(2, min(16, RING_BYTES // (warps * step * unit_bytes(matrix.format))))
-    return Plan(warps, step, stages, group=group)
+    if units * sets > MOST_UNITS_KEPT:
+        warps = min(16 if matrix.format is WeightFormat.NVFP4 else 8, units)
+        step, group = 1, 3 // sets
+    else:
+        warps, group = _even_warps(units, -(-units * sets // UNITS_OF_A_WARP)), 0
+        step = min(2, -(-units // warps))
+    is_large = matrix.blocks.shape[0] * units * size > MANY_BYTES * MULTIPROCESSORS
+    is_nvfp4 = matrix.format is WeightFormat.NVFP4
+    # Decoding NVFP4 keeps the warps busy; two blocks hide each other's waits.
+    blocks = 2 if is_large and is_nvfp4 and sets == 1 and warps <= 8 else 1
+    ring = LARGE_RING_BYTES if is_large and (blocks == 2 or not is_nvfp4) else RING_BYTES
+    stages = max(1, min(MOST_STAGES, ring // (blocks * warps * step * size)))
+    resident = 2 if warps <= 8 and sets == 1 else 1
+    return Plan(warps, step, stages, group=group, blocks=blocks, resident=resident)
+
+
+def _even_warps(units: int, least: int) -> int:
+    """Warps that share the units evenly, 8 where that goes, at least `least`; else as many as may be."""
+    wanted = [warps for warps in (8, 10, 12, 16, 9, 11, 13, 14, 7, 6, 5, 4, 3, 2, 1) if warps >= least]
+    return next((warps for warps in wanted if units % warps == 0 and warps <= units), min(8, units))
 
 
 def unit_bytes(kept_as: WeightFormat) -> int:
