@@ -11,6 +11,7 @@ from torch import Tensor
 from draftproof.kernels.row_sampling import reference
 from draftproof.kernels.row_sampling.slot_sampling import (
     BLOCK,
+    LARGE_BLOCK,
     NO_TOKEN,
     RowChoice,
     SamplingScratch,
@@ -22,7 +23,7 @@ from draftproof.kernels.step_geometry import StepGeometry
 triton_form = pytest.importorskip("draftproof.kernels.row_sampling.triton")
 BACKENDS = [pytest.param(reference, id="reference"), pytest.param(triton_form, id="triton")]
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-VOCABULARY = BLOCK + 813
+VOCABULARY = LARGE_BLOCK + 813
 SLOTS = 5
 
 
@@ -132,7 +133,7 @@ def test_truncation_is_the_definition_s(backend: object, spread: float) -> None:
     geometry = geometry_of([0, 1, 2, 3, 4], 1, [3, 14, 15, 92, 65])
     sampling = sampling_of(
         [1.0, 0.6, 1.3, 0.7, 0.0],
-        [20, VOCABULARY, 50, VOCABULARY, 3],
+        [20, VOCABULARY, 2, VOCABULARY, 3],
         [1.0, 0.9, 0.8, 1.0, 0.5],
         [0.0, 0.0, 0.05, 0.2, 0.0],
     )

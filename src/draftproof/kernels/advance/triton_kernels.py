@@ -26,12 +26,9 @@ def leading_accepted(sampled, drafts, row, live):
 
 
 @triton.jit
-def first_stop(emitted, row, slot, mask, accepted, unstoppable, stop_tokens, stops):
+def first_stop(emitted, stops, row, accepted, unstoppable):
     """[batch]: index of the first emitted token that ends the output; NEVER for none."""
-    is_stop = (emitted < 0) & (emitted > 0)
-    for index in range(stops):
-        stop = tl.load(stop_tokens + slot * stops + index, mask=mask, other=-1)
-        is_stop = is_stop | ((emitted == stop[:, None]) & (stop >= 0)[:, None])
+    is_stop = tl.max((emitted[:, :, None] == stops[:, None, :]).to(tl.int32), 2) > 0
     counts = is_stop & (row[None, :] >= unstoppable[:, None]) & (row[None, :] <= accepted[:, None])
     return tl.min(tl.where(counts, row[None, :], NEVER), 1)
 
@@ -39,9 +36,10 @@ def first_stop(emitted, row, slot, mask, accepted, unstoppable, stop_tokens, sto
 @triton.jit
 def advance_sequences(
     sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
-    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
+    unstoppable, draft_limit, stop_tokens, accepted_out, window_lengths, draft_lengths, draft_stride,
     ring_step, records, entries, entry_stride, credit, thousandths, batch,
-    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, STOPS: tl.constexpr, STOP_LANES: tl.constexpr,
+    SIMULATED: tl.constexpr,
 ):  # fmt: skip
     """Everything that ends a pass; see `reference.advance`."""
     place, row = tl.arange(0, BATCH), tl.arange(0, ROWS)
@@ -63,6 +61,12 @@ def advance_sequences(
         inputs + slot[:, None] * inputs_stride + 1 + row[None, :],
         mask=mask[:, None] & (row < T - 1)[None, :], other=-1,
     )  # fmt: skip
+    lanes = tl.arange(0, STOP_LANES)[None, :]
+    stops = tl.load(
+        stop_tokens + slot[:, None] * STOPS + lanes, mask=mask[:, None] & (lanes < STOPS), other=-1
+    )
+    # No token is -2.
+    stops = tl.where(stops < 0, -2, stops)
     room = tl.minimum(tl.load(draft_limit + slot, mask=mask, other=0), K)
     faulty = tl.max(((tokens < 0) & (row[None, :] <= live[:, None])).to(tl.int32), 1) > 0
     if SIMULATED:
@@ -74,7 +78,7 @@ def advance_sequences(
     else:
         accepted = leading_accepted(tokens, drafts, row, live)
     moves = runs & (faulty == 0)
-    stop = first_stop(tokens, row, slot, mask, accepted, barred, stop_tokens, stops)
+    stop = first_stop(tokens, stops, row, accepted, barred)
     kept = tl.minimum(tl.minimum(accepted, stop) + 1, left)
     end = tl.where((stop <= accepted) & (stop < left), STOP, tl.where(left <= accepted + 1, LENGTH, 0))
     end = tl.where(moves, end, tl.where(runs, FAULT, 0))
@@ -117,9 +121,10 @@ def advance_sequences(
 @triton.jit
 def advance_batch(
     sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
-    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
+    unstoppable, draft_limit, stop_tokens, accepted_out, window_lengths, draft_lengths, draft_stride,
     ring_step, records, entries, entry_stride, credit, thousandths, batch,
-    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, STOPS: tl.constexpr, STOP_LANES: tl.constexpr,
+    SIMULATED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """The end of a pass after its tokens were chosen."""
     if PDL:
@@ -127,9 +132,9 @@ def advance_batch(
         gdc_wait()
     advance_sequences(
         sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts,
-        remaining, unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths,
+        remaining, unstoppable, draft_limit, stop_tokens, accepted_out, window_lengths,
         draft_lengths, draft_stride, ring_step, records, entries, entry_stride, credit, thousandths,
-        batch, T, K, BATCH, SIMULATED,
+        batch, T, K, BATCH, STOPS, STOP_LANES, SIMULATED,
     )  # fmt: skip
 
 
@@ -137,10 +142,11 @@ def advance_batch(
 def sample_and_advance_batch(
     logits, stride, temperature, seeds, partial, size, places, arrivals, vocabulary, blocks,
     sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride, draft_counts, remaining,
-    unstoppable, draft_limit, stop_tokens, stops, accepted_out, window_lengths, draft_lengths, draft_stride,
+    unstoppable, draft_limit, stop_tokens, accepted_out, window_lengths, draft_lengths, draft_stride,
     ring_step, records, entries, entry_stride, credit, thousandths, batch,
     DRAWN: tl.constexpr, MARGIN: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
-    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, SIMULATED: tl.constexpr, PDL: tl.constexpr,
+    T: tl.constexpr, K: tl.constexpr, BATCH: tl.constexpr, STOPS: tl.constexpr, STOP_LANES: tl.constexpr,
+    SIMULATED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Tokens of rows that are not truncated, then the end of the pass by the last program of all."""
     if PDL:
@@ -167,7 +173,7 @@ def sample_and_advance_batch(
         if is_last(arrivals + rows, rows):
             advance_sequences(
                 sampled_rows, slots, running, lengths, pending, parity, inputs, inputs_stride,
-                draft_counts, remaining, unstoppable, draft_limit, stop_tokens, stops, accepted_out,
+                draft_counts, remaining, unstoppable, draft_limit, stop_tokens, accepted_out,
                 window_lengths, draft_lengths, draft_stride, ring_step, records, entries,
-                entry_stride, credit, thousandths, batch, T, K, BATCH, SIMULATED,
+                entry_stride, credit, thousandths, batch, T, K, BATCH, STOPS, STOP_LANES, SIMULATED,
             )  # fmt: skip

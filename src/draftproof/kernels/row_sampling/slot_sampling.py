@@ -53,8 +53,11 @@ class SlotSampling:
         )
 
 
-BLOCK = 4096
+BLOCK = 2048
 """Columns of logits that one program looks at."""
+
+LARGE_BLOCK = 4096
+"""The same where it only looks for the largest."""
 
 STEPS = 16
 """Depths that one search for a cut tries at once."""

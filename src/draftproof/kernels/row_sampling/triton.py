@@ -1,7 +1,7 @@
 """Sampling in Triton: programs look at blocks of a row's columns, the last one to finish a row joins them.
 
 The largest logit and a draw from the whole vocabulary take one launch; where rows are cut, the cuts are found
-first, in four more.
+first, in five more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from torch import Tensor
 from draftproof.kernels.dependent_launch import has_dependent_launch
 from draftproof.kernels.row_sampling.slot_sampling import (
     BLOCK,
+    LARGE_BLOCK,
     STEPS,
     RowChoice,
     SamplingScratch,
@@ -22,8 +23,9 @@ from draftproof.kernels.row_sampling.truncation_kernels import block_maxima, fin
 from draftproof.kernels.step_geometry import StepGeometry
 
 WARPS = 4
-PART = 1024
-"""Depths of a list that a program looks at in one go."""
+CUT_WARPS = 8
+SHORT, PART = 128, 1024
+"""Depths of a list that are compared all with all, and that a program looks at in one go."""
 MARGIN = 2e-6
 """A best score of fast noise is sure when it leads by this times (100 + its size): four times what the scores
 can be wrong."""
@@ -69,7 +71,8 @@ def _sample(
 ) -> None:
     """Launch what `choice` takes; tokens go to `out` by row, or by slot where `by_slot` is its stride."""
     rows, vocabulary = logits.shape
-    blocks = triton.cdiv(vocabulary, BLOCK)
+    block = block_of(choice)
+    blocks = triton.cdiv(vocabulary, block)
     early = has_dependent_launch(logits)
     limited = choice is RowChoice.TRUNCATED
     if limited:
@@ -81,8 +84,13 @@ def _sample(
         scratch.partial, scratch.partial.stride(0), scratch.places, scratch.arrivals, out,
         vocabulary, geometry.rows, blocks, by_slot,
         DRAWN=choice is not RowChoice.LARGEST, LIMITED=limited, MAPPED=token_ids is not None, MARGIN=MARGIN,
-        BLOCK=BLOCK, BLOCKS=triton.next_power_of_2(blocks), PDL=early, num_warps=WARPS, launch_pdl=early,
+        BLOCK=block, BLOCKS=triton.next_power_of_2(blocks), PDL=early, num_warps=WARPS, launch_pdl=early,
     )  # fmt: skip
+
+
+def block_of(choice: RowChoice) -> int:
+    """Columns of one program: noise needs the registers of more of them."""
+    return LARGE_BLOCK if choice is RowChoice.LARGEST else BLOCK
 
 
 def _find_cuts(
@@ -102,7 +110,7 @@ def _find_cuts(
     given = (logits, logits.stride(0), geometry.slots, *limits, maxima)
     sizes = (vocabulary, geometry.rows, blocks)
     padded = triton.next_power_of_2(blocks)
-    for first in (True, False):
+    for first in (True, False, False):
         narrow[(blocks, rows)](
             *given, cuts.counts, cuts.masses, cuts.offsets, cuts.ranges, cuts.shares,
             scratch.arrivals, *sizes,
@@ -112,5 +120,5 @@ def _find_cuts(
     find_cut[(blocks, rows)](
         *given, cuts.offsets, cuts.ranges, cuts.shares, cuts.listed, cuts.listed.stride(0), cuts.limits,
         scratch.arrivals, *sizes,
-        PART=PART, BLOCK=BLOCK, BLOCKS=padded, PDL=early, num_warps=WARPS, launch_pdl=early,
+        SHORT=SHORT, PART=PART, BLOCK=BLOCK, BLOCKS=padded, PDL=early, num_warps=CUT_WARPS, launch_pdl=early,
     )  # fmt: skip

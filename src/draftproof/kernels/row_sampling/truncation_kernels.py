@@ -4,10 +4,11 @@ Scaled logits (largest subtracted, divided by the temperature) are 0 or negative
 without the sign, is an integer that grows as they fall, and a cut is a depth.
 
 1. `block_maxima`: each block's largest logit; what a block cannot reach it does not look for.
-2. `narrow`, twice: how many candidates and how much probability lie no deeper than each of a few depths
-   leaves the one range between two of them that holds the cut.
+2. `narrow`, three times: how many candidates and how much probability lie no deeper than each of a few depths
+   leaves the one range between two of them that holds the cut. At least k logits lie no deeper than the k-th
+   largest of the blocks' largest ones, so that most blocks have nothing to say about a top-k.
 3. `find_cut`: the depths in that range (for top-k, all down to it) become a list in the order of columns, on
-   which the range is halved until one number is left.
+   which all is compared with all, or the range is halved until one number is left.
 
 Rows that neither k nor p cuts are left out; min-p needs no search.
 """
@@ -61,18 +62,26 @@ def weights_of(depth):
 
 
 @triton.jit
-def threshold(index, low, high, FIRST: tl.constexpr, STEPS: tl.constexpr):
+def threshold(index, low, high, STEPS: tl.constexpr):
     """Depth number `index` of STEPS: rising from `low` to `high`.
 
-    The first time, from nothing to everything, they are -0.5, -1, -1.5 .. of scaled logits, then wider apart.
+    From nothing to everything they are those of -0.5, -1, -1.5 .. of scaled logits, then wider apart.
     """
-    if FIRST:
-        step = index.to(tl.float32)
-        bits = depth_of(-(0.5 * step + tl.maximum(step - 8.0, 0.0)))
-        inner = tl.where(index == 0, -1, bits)
-    else:
-        inner = low + ((high - low).to(tl.int64) * index // (STEPS - 1)).to(tl.int32)
+    step = index.to(tl.float32)
+    wide = depth_of(-(0.5 * step + tl.maximum(step - 8.0, 0.0)))
+    even = low + ((high - low).to(tl.int64) * index // (STEPS - 1)).to(tl.int32)
+    inner = tl.where((high == DEEPEST) & (low < 0) & (index > 0), wide, even)
     return tl.where(index == STEPS - 1, high, inner)
+
+
+@triton.jit
+def depth_of_kth_block(maxima, k, largest, heat, blocks, BLOCKS: tl.constexpr):
+    """The depth of the k-th largest of the blocks' largest logits."""
+    each = tl.arange(0, BLOCKS)
+    found = tl.load(maxima + each, mask=each < blocks, other=-INFINITY)
+    as_large = tl.sum((found[None, :] >= found[:, None]).to(tl.int32), 1)
+    kth = tl.max(tl.where(as_large >= k, found, -INFINITY), 0)
+    return tl.minimum(depth_of(tl.div_rn(kth - largest, heat)), DEEPEST)
 
 
 @triton.jit
@@ -100,18 +109,20 @@ def narrow(
     low, high = tl.full((), -1, tl.int32), tl.full((), DEEPEST, tl.int32)
     if not FIRST:
         low, high = tl.load(ranges + row * 4), tl.load(ranges + row * 4 + 1)
+    elif tl.load(top_k + slot) <= blocks:
+        high = depth_of_kth_block(maxima + row * blocks, tl.load(top_k + slot), largest, heat, blocks, BLOCKS)
     counts += row * blocks * STEPS
     masses += row * blocks * STEPS
     reached = depth_of(tl.div_rn(tl.load(maxima + row * blocks + block) - largest, heat)) <= high
     if reached:
         depth = depths_of_block(logits + row.to(tl.int64) * stride, block, largest, heat, vocabulary, BLOCK)
         for index in tl.static_range(STEPS):
-            edge = threshold(tl.full((), index, tl.int32), low, high, FIRST, STEPS)
+            edge = threshold(tl.full((), index, tl.int32), low, high, STEPS)
             tl.store(counts + block * STEPS + index, tl.sum((depth <= edge).to(tl.int32), 0))
         if not by_count:
             weights = weights_of(depth)
             for index in tl.static_range(STEPS):
-                edge = threshold(tl.full((), index, tl.int32), low, high, FIRST, STEPS)
+                edge = threshold(tl.full((), index, tl.int32), low, high, STEPS)
                 tl.store(masses + block * STEPS + index, tl.sum(tl.where(depth <= edge, weights, 0.0), 0))
     else:
         steps = tl.arange(0, STEPS)
@@ -151,8 +162,8 @@ def keep_range(
         upper -= tl.sum(tl.where(steps[None, :] == chosen - 1, count, 0), 1)
     tl.store(offsets + each, tl.cumsum(upper, 0) - upper, mask=each < blocks)
     tl.debug_barrier()
-    tl.store(ranges, threshold(chosen - 1, low, high, FIRST, STEPS))
-    tl.store(ranges + 1, threshold(chosen, low, high, FIRST, STEPS))
+    tl.store(ranges, threshold(chosen - 1, low, high, STEPS))
+    tl.store(ranges + 1, threshold(chosen, low, high, STEPS))
     tl.store(ranges + 2, tl.sum(upper, 0))
 
 
@@ -160,7 +171,7 @@ def keep_range(
 def find_cut(
     logits, stride, slots, temperature, top_k, top_p, maxima, offsets, ranges, shares, listed, list_stride,
     limits, arrivals, vocabulary, rows, blocks,
-    PART: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, PDL: tl.constexpr,
+    SHORT: tl.constexpr, PART: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """List a block's depths; the row's last program finds the cut among all of them."""
     if PDL:
@@ -185,16 +196,46 @@ def find_cut(
         length = tl.load(ranges + row * 4 + 2)
         k, p = tl.load(top_k + slot), tl.load(top_p + slot)
         whole, before = tl.load(shares + row * 2), tl.load(shares + row * 2 + 1)
-        if by_count:
-            if k <= length:
-                high = cut_by_count(listed, length, low, high, k, PART)
-            before = before * 0.0
-            low = tl.full((), -1, tl.int32)
-            if p < 1.0:
-                whole = mass_down_to(listed, length, high, PART)
-        if p < 1.0:
-            high = cut_by_mass(listed, length, low, high, p * whole - before, PART)
+        if length <= SHORT:
+            high = cut_of_short(listed, length, high, k, p, whole, before, by_count, SHORT)
+        else:
+            high = cut_of_long(listed, length, low, high, k, p, whole, before, by_count, PART)
         tl.store(limits + row, high)
+
+
+@triton.jit
+def cut_of_short(listed, length, high, k, p, whole, before, by_count, SHORT: tl.constexpr):
+    """The cut, all compared with all."""
+    lanes = tl.arange(0, SHORT)
+    mask = lanes < length
+    depth = tl.load(listed + lanes, mask=mask, other=DEEPEST, cache_modifier=".cg")
+    no_deeper = depth[None, :] <= depth[:, None]
+    if by_count:
+        count = tl.sum((no_deeper & mask[None, :]).to(tl.int32), 1)
+        high = tl.min(tl.where(mask & (count >= k), depth, high), 0)
+    if p < 1.0:
+        weights = tl.where(mask & (depth <= high), weights_of(depth), 0.0)
+        if by_count:
+            whole = tl.sum(weights, 0)
+            before = before * 0.0
+        mass = tl.sum(tl.where(no_deeper, weights[None, :], 0.0), 1)
+        high = tl.min(tl.where(mask & (mass >= p * whole - before), depth, high), 0)
+    return high
+
+
+@triton.jit
+def cut_of_long(listed, length, low, high, k, p, whole, before, by_count, PART: tl.constexpr):
+    """The cut, by halving the range between `low` and `high`."""
+    if by_count:
+        if k <= length:
+            high = cut_by_count(listed, length, low, high, k, PART)
+        before = before * 0.0
+        low = tl.full((), -1, tl.int32)
+        if p < 1.0:
+            whole = mass_down_to(listed, length, high, PART)
+    if p < 1.0:
+        high = cut_by_mass(listed, length, low, high, p * whole - before, PART)
+    return high
 
 
 @triton.jit
