@@ -59,7 +59,7 @@ WIDE = (Plan(16, 4, 4, 2, 1), Plan(16, 4, 2, 2, 1), Plan(16, 4, 1, 4, 1))
 NARROW = (Plan(8, 4, 2, 2, 2), Plan(8, 2, 1, 2, 1), Plan(8, 1, 1, 2, 1))
 GATE_UP = WIDE + NARROW
 """In order of preference: the first one that a shape divides into is taken. Measured on an H200 with 256
-experts of 512 x 2048 and 16, 64 and 256 rows in every format: the first one is the fastest of five to nine, or
+experts of 512 x 2048 and 16, 64 and 256 rows in every format: the first is the fastest of five to nine, or
 within 1 %."""
 DOWN = (Plan(8, 1, 4, 2, 2), Plan(8, 1, 2, 4, 2), Plan(8, 1, 1, 4, 1))
 

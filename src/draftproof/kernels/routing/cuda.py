@@ -12,7 +12,7 @@ from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
-from draftproof.kernels.routing.routing import MOST_GROUPS, FewRowsRouting, Routing, RoutingScratch
+from draftproof.kernels.routing.routing import FewRowsRouting, Routing, RoutingScratch
 
 SOURCE = Path(__file__).with_name("route.cu")
 GROUP_ROWS = 16
@@ -20,6 +20,7 @@ GROUP_ROWS = 16
 ROUTER_ROWS = 8
 """Of the router's rows, of one thread block."""
 WARP_INPUTS = 256
+MOST_ROWS = 512
 LEAST_HIDDEN, MOST_HIDDEN = 1024, 4096
 MOST_EXPERTS, MOST_CHOSEN = 512, 32
 
@@ -41,8 +42,8 @@ def supports_route(
 
 def unsupported_shape(rows: int, hidden: int, router: PackedMatrix, spec: MoeSpec) -> str | None:
     """The part of `supports_route` that does not ask the GPU."""
-    if rows > MOST_GROUPS * GROUP_ROWS:
-        return f"{rows} rows, at most {MOST_GROUPS * GROUP_ROWS}"
+    if rows > MOST_ROWS:
+        return f"{rows} rows, at most {MOST_ROWS}"
     if router.format is not WeightFormat.BF16:
         return f"the router is {router.format.value}, not bf16"
     if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % WARP_INPUTS:
@@ -60,7 +61,7 @@ def route(
     scratch: RoutingScratch,
     routing: Routing,
 ) -> None:
-    """Choose each row's experts; arguments as in the reference. Few rows leave `chosen`, `weights`."""
+    """Choose each row's experts; arguments as in the reference. `chosen` and `weights` are left alone."""
     rows, hidden = residual.shape
     few = isinstance(routing, FewRowsRouting)
     lists: tuple[Tensor | None, ...]
@@ -75,13 +76,13 @@ def route(
         room = len(routing.blocks) - 1
     arguments = (
         *(residual, norm.weight, router.blocks),
-        *(scratch.logits, scratch.chosen, scratch.weights, scratch.arrivals),
+        *(scratch.logits, scratch.logit_words, scratch.choice_words, scratch.launches),
         *(*lists, routing.shared_weight),
         *(rows, residual.stride(0), scratch.logits.stride(0), room, norm.epsilon),
     )
     grid = -(-router.rows // ROUTER_ROWS), -(-rows // GROUP_ROWS)
     row_room = hidden * 2 * (ROUTER_ROWS if few else GROUP_ROWS)
-    sort_room = 0 if few else spec.num_experts * 4 * -(-rows // 32)
+    sort_room = 0 if few else (spec.num_experts * -(-rows // 32) + 1) * 4 + rows * spec.experts_per_token * 8
     kernel = _kernel(hidden, spec, few, residual.device)
     kernel.launch(grid, hidden // 8, arguments, max(row_room, sort_room))
 

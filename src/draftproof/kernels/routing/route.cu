@@ -1,9 +1,10 @@
 // Routing in one launch: norm, router product, the choice of each row, and the list of distinct experts (MANY 0, up
 // to 8 rows) or the pairs sorted by expert (MANY 1, up to 512 rows).
 //
-// A thread block multiplies 16 rows by 8 of the router's rows, each warp 256 inputs of them; the block that arrives
-// last of those of 16 rows chooses their experts, and the last of all makes the list. HIDDEN, EXPERTS, TOP, SHARED (0 or
-// 1: the shared expert's gate is the router's last row), NORMALIZE.
+// A thread block multiplies 16 rows by COLUMNS of the router's rows, each warp 256 inputs of them. Logits go to the
+// blocks that choose (the first ones of the same 16 rows), and choices to the block that lists (the very first), as
+// words that carry the number of the launch: whoever needs one looks until it has come. The last block to look moves
+// the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE.
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -25,17 +26,18 @@ __device__ __forceinline__ void copy_async_16(void* destination, const void* sou
 }
 __device__ __forceinline__ void wait_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
-__device__ __forceinline__ bool arrives_last(uint32_t* counter, uint32_t count) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t before;
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(count - 1) : "memory");
-    last = before == count - 1;
-  }
-  __syncthreads();
-  return last;
+typedef unsigned long long word_t;
+__device__ __forceinline__ word_t look(const word_t* address) {
+  word_t word;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(word) : "l"(address) : "memory");
+  return word;
 }
+__device__ __forceinline__ void send(word_t* address, uint32_t high, uint32_t low) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"((word_t)high << 32 | low) : "memory");
+}
+// A choice: weight in the high half; in the low one the number's last 22 bits and the expert.
+#define EXPERT_BITS 10
+__device__ __forceinline__ uint32_t choice_of(uint32_t number, int expert) { return number << EXPERT_BITS | (uint32_t)expert; }
 
 // Unsigned integers in the order of the floats; NaN below every number, and 0 for "taken".
 __device__ __forceinline__ uint32_t sortable(float value) {
@@ -45,13 +47,20 @@ __device__ __forceinline__ uint32_t sortable(float value) {
 __device__ __forceinline__ float unsorted(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key); }
 
 // The experts of one row by one warp: chosen[j] is written, and lane j returns the weight of the j-th best.
-__device__ __forceinline__ float choose(const float* logits, int lane, int* chosen) {
+__device__ __forceinline__ float choose(const word_t* words, uint32_t number, int lane, int* chosen) {
   uint32_t key[LANE_EXPERTS];
+  bool late;
+  do {
+    word_t word[LANE_EXPERTS];
+    late = false;
 #pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; i++) {
-    const int e = i * 32 + lane;
-    key[i] = e < EXPERTS ? sortable(load_fresh_float(logits + e)) : 0u;
-  }
+    for (int i = 0; i < LANE_EXPERTS; i++) word[i] = look(words + min(i * 32 + lane, EXPERTS - 1));
+#pragma unroll
+    for (int i = 0; i < LANE_EXPERTS; i++) {
+      late |= (uint32_t)word[i] != number;
+      key[i] = i * 32 + lane < EXPERTS ? sortable(__uint_as_float((uint32_t)(word[i] >> 32))) : 0u;
+    }
+  } while (__any_sync(~0u, late));
   float all = 0.f;
 #if !NORMALIZE
   uint32_t top = key[0];
@@ -89,8 +98,7 @@ __device__ __forceinline__ float choose(const float* logits, int lane, int* chos
   return share / all;
 }
 
-// Exclusive sums over the block of up to 2 * 16 bits, one pair a thread (threads beyond THREADS do not exist; `count` of
-// them take part); `total` gets the sum.
+// Exclusive sums over the block, two at a time; `total` gets the sums.
 __device__ __forceinline__ uint2 sums_before(uint2 value, uint2* total) {
   __shared__ uint2 of_warp[32];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
@@ -145,15 +153,20 @@ __device__ void list_distinct(int (*chosen)[TOP], float (*weights)[TOP], int row
 }
 #else
 // Pairs sorted by expert and row, by the whole block: a bit for each row that chose an expert, counts from the bits.
-// rows_of: shared memory, [EXPERTS][words of rows].
-__device__ void sort_pairs(uint32_t* rows_of, const int* chosen, const float* weights, int rows, int room, int* offsets,
+// rows_of: shared memory, [EXPERTS][words of rows], then room for the choices.
+__device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t number, int rows, int room, int* offsets,
                            int* pair_rows, float* pair_weights, int* pair_places, int* blocks) {
   __shared__ int offset_of[EXPERTS];
   const int words = (rows + 31) / 32;
+  uint2* choice = (uint2*)(rows_of + (EXPERTS * words + 1) / 2 * 2);
   for (int i = threadIdx.x; i < EXPERTS * words; i += THREADS) rows_of[i] = 0u;
   __syncthreads();
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
-    const int e = (int)load_fresh_4(chosen + i), row = i / TOP;
+    word_t word;
+    do word = look(choices + i);
+    while (((uint32_t)word ^ choice_of(number, 0)) >> EXPERT_BITS);
+    const int e = (uint32_t)word & ((1u << EXPERT_BITS) - 1u), row = i / TOP;
+    choice[i] = make_uint2(e, (uint32_t)(word >> 32));
     atomicOr(&rows_of[e * words + (row >> 5)], 1u << (row & 31));
   }
   __syncthreads();
@@ -175,21 +188,21 @@ __device__ void sort_pairs(uint32_t* rows_of, const int* chosen, const float* we
   for (int i = base.y + threadIdx.x; i < room; i += THREADS) blocks[1 + i] = 0;
   __syncthreads();
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
-    const int e = (int)load_fresh_4(chosen + i), row = i / TOP;
+    const int e = choice[i].x, row = i / TOP;
     const uint32_t* mine = rows_of + e * words;
     int place = offset_of[e] + __popc(mine[row >> 5] & ((1u << (row & 31)) - 1u));
     for (int w = 0; w < row >> 5; w++) place += __popc(mine[w]);
     pair_rows[place] = row;
-    pair_weights[place] = load_fresh_float(weights + i);
+    pair_weights[place] = __uint_as_float(choice[i].y);
     pair_places[i] = place;
   }
 }
 #endif
 
 // `lists`: MANY 0: distinct; else offsets. `list_weights`: row_weights or pair_weights.
-extern "C" __global__ __launch_bounds__(THREADS) void route(
-    const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, int* chosen, float* weights,
-    uint32_t* arrivals, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
+extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1) void route(
+    const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, word_t* words, word_t* choices,
+    uint32_t* launches, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
     float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
   __shared__ float parts[WARPS][ROWS][COLUMNS + 1], squares[WARPS][ROWS];
   __shared__ __align__(16) float factor[HIDDEN];
@@ -204,6 +217,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void route(
   __syncthreads();
   wait_for_predecessors();
   release_dependents();
+  const uint32_t number = load_fresh_4(launches) + 1;
   // Rows come by way of shared memory: ptxas puts plain loads between the arithmetic, one latency behind another.
   extern __shared__ __align__(16) uint8_t memory[];
   uint8_t* x = memory + threadIdx.x * 16;  // [half][chunk][thread] 16 bytes, each read by the thread that copies it
@@ -215,7 +229,7 @@ extern "C" __global__ __launch_bounds__(THREADS) void route(
     for (int i = 0; i < WARP_CHUNKS; i++) copy_async_16(x + (half * WARP_CHUNKS + i) * THREADS * 16, source + i * 32);
   }
   wait_copies();
-  float c[4] = {0.f, 0.f, 0.f, 0.f}, d[4] = {0.f, 0.f, 0.f, 0.f}, square[2] = {0.f, 0.f};
+  float c[2][4] = {}, square[2] = {0.f, 0.f};
 #pragma unroll
   for (int half = 0; half <= MANY; half++) {
 #pragma unroll
@@ -229,8 +243,8 @@ extern "C" __global__ __launch_bounds__(THREADS) void route(
       for (int k = 0; k < 8; k++) square[half] = fmaf(v[k], v[k], square[half]);
       const uint32_t a0 = pack_pair(v[0] * low.x, v[1] * low.y), a2 = pack_pair(v[2] * low.z, v[3] * low.w);
       const uint32_t b0 = pack_pair(v[4] * high.x, v[5] * high.y), b2 = pack_pair(v[6] * high.z, v[7] * high.w);
-      multiply(c, half ? 0u : a0, half ? a0 : 0u, half ? 0u : a2, half ? a2 : 0u, w[i].x, w[i].y);
-      multiply(d, half ? 0u : b0, half ? b0 : 0u, half ? 0u : b2, half ? b2 : 0u, w[i].z, w[i].w);
+      multiply(c[0], half ? 0u : a0, half ? a0 : 0u, half ? 0u : a2, half ? a2 : 0u, w[i].x, w[i].y);
+      multiply(c[1], half ? 0u : b0, half ? b0 : 0u, half ? 0u : b2, half ? b2 : 0u, w[i].z, w[i].w);
     }
   }
 #pragma unroll
@@ -238,42 +252,56 @@ extern "C" __global__ __launch_bounds__(THREADS) void route(
     square[half] += __shfl_xor_sync(~0u, square[half], 1);
     square[half] += __shfl_xor_sync(~0u, square[half], 2);
     if (t == 0) squares[warp][g + 8 * half] = square[half];
-    parts[warp][g + 8 * half][2 * t] = c[2 * half] + d[2 * half];
-    parts[warp][g + 8 * half][2 * t + 1] = c[2 * half + 1] + d[2 * half + 1];
+#pragma unroll
+    for (int i = 0; i < 2; i++) parts[warp][g + 8 * half][2 * t + i] = c[0][2 * half + i] + c[1][2 * half + i];
   }
   __syncthreads();
-  if (threadIdx.x < ROWS * COLUMNS) {
-    const int r = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
+  for (int i = threadIdx.x; i < ROWS * COLUMNS; i += THREADS) {
+    const int r = i / COLUMNS, column = i % COLUMNS;
     float sum = 0.f, all = 0.f;
 #pragma unroll
-    for (int i = 0; i < WARPS; i++) { sum += parts[i][r][column]; all += squares[i][r]; }
-    if (first_row + r < rows && first + column < OUTPUTS)
-      logits[(size_t)(first_row + r) * stride + first + column] = sum * rsqrtf(all / HIDDEN + epsilon);
+    for (int k = 0; k < WARPS; k++) { sum += parts[k][r][column]; all += squares[k][r]; }
+    if (first_row + r < rows && first + column < OUTPUTS) {
+      const size_t at = (size_t)(first_row + r) * stride + first + column;
+      const float logit = sum * rsqrtf(all / HIDDEN + epsilon);
+      send(words + at, __float_as_uint(logit), number);
+      logits[at] = logit;
+    }
   }
-  if (!arrives_last(arrivals + 1 + blockIdx.y, gridDim.x)) return;
+  constexpr int CHOOSERS = MANY ? 2 : 1;
+  if (blockIdx.x >= CHOOSERS) return;
   const int count = min(ROWS, rows - first_row);
-  __shared__ int chosen_here[ROWS][TOP];
-  __shared__ float weights_here[ROWS][TOP];
-  for (int r = warp; r < count; r += WARPS) {
-    const float weight = choose(logits + (size_t)(first_row + r) * stride, lane, chosen_here[r]);
-    if (lane < TOP) weights_here[r][lane] = weight;
-  }
-  if (threadIdx.x < (MANY ? count : FEW)) {
-    float gate = 0.f;
-#if SHARED
-    if (threadIdx.x < count) gate = 1.f / (1.f + __expf(-load_fresh_float(logits + (size_t)(first_row + threadIdx.x) * stride + EXPERTS)));
+  __shared__ int chosen[ROWS][TOP];
+#if !MANY
+  __shared__ float weights[ROWS][TOP];
 #endif
-    shared_weight[first_row + threadIdx.x] = gate;
+  for (int r = blockIdx.x * WARPS + warp; r < count; r += CHOOSERS * WARPS) {
+    const size_t row = first_row + r;
+    const float weight = choose(words + row * stride, number, lane, chosen[r]);
+    __syncwarp();
+#if !MANY
+    if (lane < TOP) weights[r][lane] = weight;
+#else
+    if (lane < TOP) send(choices + row * TOP + lane, __float_as_uint(weight), choice_of(number, chosen[r][lane]));
+#endif
+    if (lane == 0) {
+      float gate = 0.f;
+#if SHARED
+      word_t word;
+      do word = look(words + row * stride + EXPERTS);
+      while ((uint32_t)word != number);
+      gate = 1.f / (1.f + __expf(-__uint_as_float((uint32_t)(word >> 32))));
+#endif
+      shared_weight[row] = gate;
+    }
   }
+  if (blockIdx.x || blockIdx.y) return;
   __syncthreads();
 #if !MANY
-  list_distinct(chosen_here, weights_here, rows, room, lists, list_weights);
+  if (threadIdx.x >= rows && threadIdx.x < FEW) shared_weight[threadIdx.x] = 0.f;
+  list_distinct(chosen, weights, rows, room, lists, list_weights);
 #else
-  for (int i = threadIdx.x; i < count * TOP; i += THREADS) {
-    chosen[first_row * TOP + i] = chosen_here[i / TOP][i % TOP];
-    weights[first_row * TOP + i] = weights_here[i / TOP][i % TOP];
-  }
-  if (!arrives_last(arrivals, gridDim.y)) return;
-  sort_pairs((uint32_t*)memory, chosen, weights, rows, room, lists, pair_rows, list_weights, pair_places, blocks);
+  sort_pairs((uint32_t*)memory, choices, number, rows, room, lists, pair_rows, list_weights, pair_places, blocks);
 #endif
+  if (threadIdx.x == 0) *launches = number;
 }

@@ -16,10 +16,6 @@ BLOCK_PAIRS = 16
 """Most pairs of one block of `ManyRowsRouting.blocks`."""
 
 
-MOST_GROUPS = 32
-"""Most groups of 16 rows that one call can route."""
-
-
 @dataclass(frozen=True)
 class FewRowsRouting:
     """For at most `FEW_ROWS` rows.
@@ -65,19 +61,23 @@ Routing = FewRowsRouting | ManyRowsRouting
 
 @dataclass(frozen=True)
 class RoutingScratch:
-    """What routing needs besides its outcome. Its kernels leave `arrivals` as they found it.
+    """What routing needs besides its outcome.
 
     Attributes:
         logits: [rows, router's padded rows] float32: of the experts, then of the shared expert's gate.
         chosen: [rows, experts per token] int32, best first.
         weights: the same shape, float32.
-        arrivals: [MOST_GROUPS + 1] int32, zeros between launches.
+        logit_words: shape of `logits`, int64: logits on their way through one launch, with its number.
+        choice_words: shape of `chosen`, int64: likewise choices.
+        launches: [1] int32, how many launches there have been.
     """
 
     logits: Tensor
     chosen: Tensor
     weights: Tensor
-    arrivals: Tensor
+    logit_words: Tensor
+    choice_words: Tensor
+    launches: Tensor
 
 
 def allocate_routing(rows: int, spec: MoeSpec, device: torch.device) -> Routing:
@@ -119,12 +119,14 @@ def routing_scratch(rows: int, spec: MoeSpec, router_rows: int, device: torch.de
         router_rows: the router's rows, padded to whole tiles.
         device: where the step runs.
     """
-    shape = rows, spec.experts_per_token
+    wide, narrow = (rows, router_rows), (rows, spec.experts_per_token)
     return RoutingScratch(
-        logits=torch.zeros(rows, router_rows, dtype=torch.float32, device=device),
-        chosen=torch.zeros(shape, dtype=torch.int32, device=device),
-        weights=torch.zeros(shape, dtype=torch.float32, device=device),
-        arrivals=_integers(device, MOST_GROUPS + 1),
+        logits=_numbers(device, *wide),
+        chosen=_integers(device, *narrow),
+        weights=_numbers(device, *narrow),
+        logit_words=torch.zeros(wide, dtype=torch.int64, device=device),
+        choice_words=torch.zeros(narrow, dtype=torch.int64, device=device),
+        launches=_integers(device, 1),
     )
 
 
