@@ -40,8 +40,6 @@ class Kernel:
         )
         self.registers = self._attribute(attribute.CU_FUNC_ATTRIBUTE_NUM_REGS)
         self.local_bytes = self._attribute(attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)
-        static = self._attribute(attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)
-        self._shared_bytes = FREE_SHARED_BYTES - static
 
     def allow_shared(self, size: int) -> None:
         """Permit `size` bytes of dynamic shared memory; call it outside of graph captures.
