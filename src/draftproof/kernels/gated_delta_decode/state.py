@@ -53,10 +53,9 @@ class DeviceRecurrentState:
     a launch can see what another part writes; the step's last kernel flips the parity. The recurrent state
     needs no second side: each element is read and written by one thread.
 
-    GPU forms read the pools, the slots and their geometry before they wait for the kernel before them, so that
-    this overlaps with it. Whoever writes them must therefore be at least one full dependency away: another
-    launch of a graph, or a kernel that does not release its dependents before its end and stands before the
-    projections.
+    GPU forms read the pools, the slots and their geometry before they wait for the kernel before them, so
+    that this overlaps with it. Whoever writes them must therefore be a full dependency away: another launch
+    of a graph, or a kernel before the projections that does not release its dependents before its end.
 
     Attributes:
         recurrent: [slots, value_heads, key_head_dim, value_head_dim] float32, committed rows only.
