@@ -206,6 +206,7 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
     float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
   __shared__ float parts[WARPS][ROWS][COLUMNS + 1], squares[WARPS][ROWS];
   __shared__ __align__(16) float factor[HIDDEN];
+  __shared__ uint4 launched;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const int first = blockIdx.x * COLUMNS, first_row = blockIdx.y * ROWS;
   uint4 w[WARP_CHUNKS];
@@ -217,7 +218,6 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
   __syncthreads();
   wait_for_predecessors();
   release_dependents();
-  const uint32_t number = load_fresh_4(launches) + 1;
   // Rows come by way of shared memory: ptxas puts plain loads between the arithmetic, one latency behind another.
   extern __shared__ __align__(16) uint8_t memory[];
   uint8_t* x = memory + threadIdx.x * 16;  // [half][chunk][thread] 16 bytes, each read by the thread that copies it
@@ -228,6 +228,7 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
 #pragma unroll
     for (int i = 0; i < WARP_CHUNKS; i++) copy_async_16(x + (half * WARP_CHUNKS + i) * THREADS * 16, source + i * 32);
   }
+  if (threadIdx.x == 0) copy_async_16(&launched, launches);
   wait_copies();
   float c[2][4] = {}, square[2] = {0.f, 0.f};
 #pragma unroll
@@ -256,8 +257,9 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
     for (int i = 0; i < 2; i++) parts[warp][g + 8 * half][2 * t + i] = c[0][2 * half + i] + c[1][2 * half + i];
   }
   __syncthreads();
-  for (int i = threadIdx.x; i < ROWS * COLUMNS; i += THREADS) {
-    const int r = i / COLUMNS, column = i % COLUMNS;
+  const uint32_t number = launched.x + 1;
+  if (threadIdx.x < ROWS * COLUMNS) {
+    const int r = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
     float sum = 0.f, all = 0.f;
 #pragma unroll
     for (int k = 0; k < WARPS; k++) { sum += parts[k][r][column]; all += squares[k][r]; }

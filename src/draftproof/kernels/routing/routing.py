@@ -69,7 +69,7 @@ class RoutingScratch:
         weights: the same shape, float32.
         logit_words: shape of `logits`, int64: logits on their way through one launch, with its number.
         choice_words: shape of `chosen`, int64: likewise choices.
-        launches: [1] int32, how many launches there have been.
+        launches: [4] int32, first how many launches there have been.
     """
 
     logits: Tensor
@@ -126,7 +126,7 @@ def routing_scratch(rows: int, spec: MoeSpec, router_rows: int, device: torch.de
         weights=_numbers(device, *narrow),
         logit_words=torch.zeros(wide, dtype=torch.int64, device=device),
         choice_words=torch.zeros(narrow, dtype=torch.int64, device=device),
-        launches=_integers(device, 1),
+        launches=_integers(device, 4),
     )
 
 
