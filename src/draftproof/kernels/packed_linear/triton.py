@@ -27,6 +27,8 @@ PROGRAMS = 128
 MOST_PARTS = 8
 FEWEST_STEPS = 4
 """Of a part."""
+SHARED_BYTES = 200_000
+"""For the stages of one program."""
 
 
 @dataclass(frozen=True)
@@ -53,15 +55,17 @@ class Plan:
 
 
 def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
-    """The plan for a matrix and a number of rows."""
+    """The plan for a matrix and a number of rows, from measurements on an H200."""
     row_block = min(256, max(16, triton.next_power_of_2(rows)))
     padded = matrix.blocks.shape[0] * TILE_ROWS
-    outputs = 64 if padded < 128 * PROGRAMS or row_block < 64 else 128
-    inputs = 64 if matrix.format is WeightFormat.BF16 else 128
+    outputs = 64 if row_block <= 64 or padded < 64 * PROGRAMS else 128
+    # FP8's and INT8's scales, and NVFP4's order, belong to 128 inputs.
+    inputs = 64 if row_block > 64 and matrix.format is WeightFormat.BF16 else 128
     programs = -(-padded // outputs) * -(-rows // row_block)
     steps = -(-matrix.columns // inputs)
     parts = max(1, min(MOST_PARTS, PROGRAMS // programs, steps // FEWEST_STEPS))
-    return Plan(outputs, row_block, inputs, parts, 8 if row_block > 64 else 4, 4 if row_block <= 128 else 3)
+    stages = max(2, min(4 if parts > 1 else 3, SHARED_BYTES // ((outputs + row_block) * inputs * 2)))
+    return Plan(outputs, row_block, inputs, parts, 8 if row_block > 64 else 4, stages)
 
 
 def packed_linear(
