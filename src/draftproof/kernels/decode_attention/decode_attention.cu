@@ -99,13 +99,10 @@ __device__ __forceinline__ void load_8(float* to, const float* from) {
   *(float4*)(to + 4) = __ldg((const float4*)from + 1);
 }
 
-// Into shared memory, 16 bytes a lane, in the background.
-__device__ __forceinline__ void copy_16(uint32_t to, const void* from) {
+// Into shared memory in the background, past L1.
+__device__ __forceinline__ void copy_lane_16(uint32_t to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-__device__ __forceinline__ void close_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int N>
-__device__ __forceinline__ void wait_for_all_but() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 
 // Sequence, its place, and what of it this block does.
 struct Place {
@@ -113,30 +110,32 @@ struct Place {
   const int* pages;
   int pages_each;
   __device__ __forceinline__ int base(int turn) const { return (rank + turn * ranks) * BLOCK; }
-  __device__ __forceinline__ size_t row_of(int position) const {  // in rows of one head in a pool
-    const int page = (int)load_fresh_4(pages + min(position / PAGE_SIZE, pages_each - 1));
-    return ((size_t)page * PAGE_SIZE + position % PAGE_SIZE) * KEY_VALUE_HEADS + kv_head;
+  // Page of a position; of the last one past the table. Nothing waits for it before it is used.
+  __device__ __forceinline__ int page_of(int position) const {
+    return (int)load_fresh_4(pages + min(position / PAGE_SIZE, pages_each - 1));
   }
-  // Of the first of a warp's 8 positions of a block, which lie in one page; 0 where nothing is committed.
-  __device__ __forceinline__ size_t warp_row(int turn, int warp) const {
-    const int first = base(turn) + warp * 8;
-    return turn < blocks && first < length ? row_of(first) : 0;
+  // A warp's 8 positions of a block lie in one page.
+  __device__ __forceinline__ int warp_page(int turn, int warp) const { return page_of(base(turn) + warp * 8); }
+  // Place of a position in a pool, in elements.
+  __device__ __forceinline__ size_t place(int page, int position) const {
+    return (((size_t)page * PAGE_SIZE + position % PAGE_SIZE) * KEY_VALUE_HEADS + kv_head) * DIM;
   }
 };
 
 // Asks for the committed rows of one block: two groups, keys and values, empty past the last block.
 __device__ __forceinline__ void fetch_block(Shared& s, const Place& at, const bfloat16* keys, const bfloat16* values,
-                                            int turn, size_t first_row, int warp, int lane) {
-  const int stage = turn % STAGES, committed = turn < at.blocks ? min(8, at.length - at.base(turn) - warp * 8) : 0;
-  const size_t row = first_row * DIM + lane * 8;
+                                            int turn, int page, int warp, int lane) {
+  const int stage = turn % STAGES, first = at.base(turn) + warp * 8;
+  const int committed = turn < at.blocks ? min(8, at.length - first) : 0;
+  const size_t row = at.place(page, first) + lane * 8;
   const uint32_t place = warp * 8 * PITCH + lane * 16;
 #pragma unroll
   for (int n = 0; n < 8; n++)
-    if (n < committed) copy_16(shared_address(s.keys[stage]) + place + n * PITCH, keys + row + n * KEY_WIDTH);
+    if (n < committed) copy_lane_16(shared_address(s.keys[stage]) + place + n * PITCH, keys + row + n * KEY_WIDTH);
   close_group();
 #pragma unroll
   for (int n = 0; n < 8; n++)
-    if (n < committed) copy_16(shared_address(s.values[stage]) + place + n * PITCH, values + row + n * KEY_WIDTH);
+    if (n < committed) copy_lane_16(shared_address(s.values[stage]) + place + n * PITCH, values + row + n * KEY_WIDTH);
   close_group();
 }
 
@@ -192,7 +191,7 @@ __device__ __forceinline__ void place_queries(Shared& s, const Raw& raw, const I
 // The window's own keys and values into shared memory and, by the block whose positions they are, into the pages; a
 // row a warp.
 __device__ __forceinline__ void place_keys(Shared& s, const Raw& raw, const Inputs& in, const Place& at, bfloat16* keys,
-                                           bfloat16* values, size_t own_row, int warp, int lane) {
+                                           bfloat16* values, int page, int warp, int lane) {
   const int position = at.length + warp;
   float weight[8];
   Angles angles;
@@ -202,7 +201,7 @@ __device__ __forceinline__ void place_keys(Shared& s, const Raw& raw, const Inpu
   *(uint4*)(s.fresh[0] + warp * PITCH + lane * 16) = key;
   *(uint4*)(s.fresh[1] + warp * PITCH + lane * 16) = raw.value;
   if (at.tile == 0 && position / BLOCK % at.ranks == at.rank && position / PAGE_SIZE < at.pages_each) {
-    const size_t there = own_row * DIM + lane * 8;
+    const size_t there = at.place(page, position) + lane * 8;
     *(uint4*)(keys + there) = key;
     *(uint4*)(values + there) = raw.value;
   }
@@ -363,20 +362,20 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
   at.pages = page_table + (size_t)slot * pages_each; at.pages_each = pages_each;
   at.blocks = ((at.context + BLOCK - 1) / BLOCK - at.rank + at.ranks - 1) / at.ranks;
   if (CLUSTER == 0 && at.blocks <= 0) return;
-  size_t rows[STAGES + 1];
+  int page[STAGES + 1];
 #pragma unroll
-  for (int i = 0; i <= STAGES; i++) rows[i] = at.warp_row(i, warp);
-  const size_t own_row = warp < ROWS ? at.row_of(at.length + warp) : 0;
+  for (int i = 0; i <= STAGES; i++) page[i] = at.warp_page(i, warp);
+  const int own_page = at.page_of(at.length + warp);
 #pragma unroll
-  for (int i = 0; i < STAGES; i++) fetch_block(s, at, keys, values, i, rows[i], warp, lane);
-  size_t coming = rows[STAGES];  // looked up a turn before it is needed
+  for (int i = 0; i < STAGES; i++) fetch_block(s, at, keys, values, i, page[i], warp, lane);
+  int coming = page[STAGES];  // looked up a turn before it is needed
   if (SETTLED) {
     wait_for_predecessors();
     if (SELECTED) selected = (int)load_fresh_4(row_index + at.sequence);
     raw.load(in, at, selected, warp, lane);
   }
   place_queries(s, raw, in, at, selected, warp, lane);
-  if (warp < ROWS && at.base(at.blocks - 1) + BLOCK > at.length) place_keys(s, raw, in, at, keys, values, own_row, warp, lane);
+  if (warp < ROWS && at.base(at.blocks - 1) + BLOCK > at.length) place_keys(s, raw, in, at, keys, values, own_page, warp, lane);
   __syncthreads();
 
   float largest[TALL][2], total[TALL][2], sums[TALL][4][4];
@@ -391,8 +390,8 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
   for (int turn = 0; turn < at.blocks; turn++) {
     const int base = at.base(turn), stage = turn % STAGES;
     if (base + warp * 8 + 8 > at.length) fill_block(s, at, base, stage, warp, lane);
-    if (turn == 0) wait_for_all_but<2 * STAGES - 1>();
-    else wait_for_all_but<2 * STAGES - 3>();
+    if (turn == 0) wait_groups<2 * STAGES - 1>();
+    else wait_groups<2 * STAGES - 3>();
     __syncwarp();
     const int position = base + warp * 8 + 2 * t;
     float c[TALL][4];
@@ -414,7 +413,7 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
     // All warps are done with the block before this one: its stage is free.
     if (turn > 0) {
       fetch_block(s, at, keys, values, turn - 1 + STAGES, coming, warp, lane);
-      coming = at.warp_row(turn + STAGES, warp);
+      coming = at.warp_page(turn + STAGES, warp);
     }
 #pragma unroll
     for (int i = 0; i < TALL; i++)
@@ -434,7 +433,7 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
 #pragma unroll
         for (int n = 0; n < 4; n++) { sums[i][n][2 * h] *= shrink; sums[i][n][2 * h + 1] *= shrink; }
       }
-    wait_for_all_but<2 * STAGES - 2>();
+    wait_groups<2 * STAGES - 2>();
     __syncthreads();
     add_values(s, stage, (min(BLOCK, at.context - base) + 15) / 16, warp, lane, sums);
   }
