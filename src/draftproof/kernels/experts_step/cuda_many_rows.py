@@ -281,17 +281,19 @@ def kernel_of(product: Product, plan: Plan, routed: bool, shared: bool, device: 
         RESIDENT=plan.resident,
         ROUTED=int(routed),
         SHARED=int(shared),
+        TOP=1,
     )
 
 
 def combine(residual: Tensor, outputs: Tensor, shared: Tensor | None, routing: ManyRowsRouting) -> None:
     """Add each row's weighted experts, and its shared expert, to the residual stream, in place."""
     rows, width = residual.shape
-    kernel = load_kernel(SOURCE, "experts_combine", residual.device, **COMBINE_ONLY)
+    top = routing.pair_places.shape[1]
+    kernel = load_kernel(SOURCE, "experts_combine", residual.device, **COMBINE_ONLY, TOP=top)
     arguments = (
-        residual, outputs, shared, routing.pair_weights, routing.pair_places, routing.shared_weight, width,
-        residual.stride(0), routing.pair_places.shape[1],
-    )  # fmt: skip
+        *(residual, outputs, shared, routing.pair_weights, routing.pair_places, routing.shared_weight),
+        *(width, residual.stride(0)),
+    )
     kernel.launch((rows, -(-width // (COMBINE_THREADS * COMBINE_COLUMNS))), COMBINE_THREADS, arguments)
 
 

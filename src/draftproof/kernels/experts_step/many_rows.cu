@@ -7,7 +7,7 @@
 // MODE 0 BF16, 1 FP8 with row scales, 2 NVFP4, 3 FP8 with block scales. INPUTS (whole chunks; the norm's width is
 // WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES. ROUTED: the sorted pairs; SHARED:
 // one more expert on all rows, whose blocks come first (either, or both). GATED: gate and up, with the norm before them
-// unless `norm` is null; else down.
+// unless `norm` is null; else down. TOP: experts of a row, for the sum.
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -334,30 +334,43 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   }
 }
 
-// residual += a row's outputs by weight, in the order of its choice, then the shared expert's. 4 columns a thread.
-extern "C" __global__ void experts_combine(bfloat16* residual, const float* outputs, const float* shared_outputs,
-                                           const float* pair_weights, const int* pair_places, const float* shared_weight,
-                                           int width, int stride, int top) {
-  const int row = blockIdx.x, column = (blockIdx.y * blockDim.x + threadIdx.x) * 4;
+__device__ __forceinline__ void copy_async_16(void* destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source) : "memory");
+}
+__device__ __forceinline__ void add_weighted(float* total, const float4& value, float weight) {
+  total[0] = fmaf(value.x, weight, total[0]); total[1] = fmaf(value.y, weight, total[1]);
+  total[2] = fmaf(value.z, weight, total[2]); total[3] = fmaf(value.w, weight, total[3]);
+}
+
+// residual += a row's outputs by weight, in the order of its TOP choices, then the shared expert's. 4 columns a thread,
+// COMBINE threads. The outputs come by asynchronous copies, all under way at once: ptxas would put plain loads between
+// the sums, one latency behind another.
+#define COMBINE 128
+extern "C" __global__ __launch_bounds__(COMBINE) void experts_combine(
+    bfloat16* residual, const float* outputs, const float* shared_outputs, const float* pair_weights,
+    const int* pair_places, const float* shared_weight, int width, int stride) {
+  __shared__ float4 value[TOP + 1][COMBINE];
+  __shared__ int place[TOP];
+  __shared__ float weight[TOP + 1];
+  const int row = blockIdx.x, wanted = (blockIdx.y * COMBINE + threadIdx.x) * 4, column = min(wanted, width - 4);
   wait_for_predecessors();
   release_dependents();
-  if (column >= width) return;
-  float total[4] = {0.f, 0.f, 0.f, 0.f};
-  for (int j = 0; j < top; j++) {
-    const int place = (int)load_fresh_4(pair_places + row * top + j);
-    const float weight = load_fresh_float(pair_weights + place);
-    const uint4 v = load_fresh_16(outputs + (size_t)place * width + column);
-    total[0] = fmaf(__uint_as_float(v.x), weight, total[0]); total[1] = fmaf(__uint_as_float(v.y), weight, total[1]);
-    total[2] = fmaf(__uint_as_float(v.z), weight, total[2]); total[3] = fmaf(__uint_as_float(v.w), weight, total[3]);
-  }
-  if (shared_outputs) {
-    const float weight = load_fresh_float(shared_weight + row);
-    const uint4 v = load_fresh_16(shared_outputs + (size_t)row * width + column);
-    total[0] = fmaf(__uint_as_float(v.x), weight, total[0]); total[1] = fmaf(__uint_as_float(v.y), weight, total[1]);
-    total[2] = fmaf(__uint_as_float(v.z), weight, total[2]); total[3] = fmaf(__uint_as_float(v.w), weight, total[3]);
-  }
   bfloat16* at = residual + (size_t)row * stride + column;
-  const uint2 old = load_fresh_8(at);
-  *(uint2*)at = make_uint2(pack_pair(low_half(old.x) + total[0], high_half(old.x) + total[1]),
-                           pack_pair(low_half(old.y) + total[2], high_half(old.y) + total[3]));
+  if (threadIdx.x < TOP) place[threadIdx.x] = __ldcg(pair_places + row * TOP + threadIdx.x);
+  const uint2 old = __ldcg((const uint2*)at);
+  __syncthreads();
+#pragma unroll
+  for (int j = 0; j < TOP; j++) copy_async_16(&value[j][threadIdx.x], outputs + (size_t)place[j] * width + column);
+  if (shared_outputs) copy_async_16(&value[TOP][threadIdx.x], shared_outputs + (size_t)row * width + column);
+  if (threadIdx.x < TOP) weight[threadIdx.x] = __ldcg(pair_weights + place[threadIdx.x]);
+  if (threadIdx.x == TOP) weight[TOP] = shared_outputs ? __ldcg(shared_weight + row) : 0.f;
+  asm volatile("cp.async.wait_all;" ::: "memory");
+  __syncthreads();
+  float total[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll
+  for (int j = 0; j < TOP; j++) add_weighted(total, value[j][threadIdx.x], weight[j]);
+  if (shared_outputs) add_weighted(total, value[TOP][threadIdx.x], weight[TOP]);
+  if (wanted < width)
+    *(uint2*)at = make_uint2(pack_pair(low_half(old.x) + total[0], high_half(old.x) + total[1]),
+                             pack_pair(low_half(old.y) + total[2], high_half(old.y) + total[3]));
 }
