@@ -64,7 +64,9 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
     programs = -(-padded // outputs) * -(-rows // row_block)
     steps = -(-matrix.columns // inputs)
     parts = max(1, min(MOST_PARTS, PROGRAMS // programs, steps // FEWEST_STEPS))
-    stages = max(2, min(4 if parts > 1 else 3, SHARED_BYTES // ((outputs + row_block) * inputs * 2)))
+    stages = max(
+        2, min(4 if parts > 1 or row_block > 128 else 3, SHARED_BYTES // ((outputs + row_block) * inputs * 2))
+    )
     return Plan(outputs, row_block, inputs, parts, 8 if row_block > 64 else 4, stages)
 
 
@@ -119,7 +121,7 @@ def multiply_by(
         SCALE=scale_kind(matrix), NORM=norm_kind, ROW_SCALE=matrix.row_scale is not None,
         BIAS=matrix.bias is not None, RESIDUAL=residual is not None,
         PAIRS=epilogue is Epilogue.SILU_PAIRS, WIDE=out.dtype is torch.float32, PDL=early,
-        num_warps=plan.warps, num_stages=plan.stages, launch_pdl=early,
+        THREADS=32 * plan.warps, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=early,
     )  # fmt: skip
 
 

@@ -72,13 +72,35 @@ def _finish(
 
 
 @triton.jit
+def _ask_for_weights(
+    blocks, tile, step, TILES: tl.constexpr, TILE_BYTES: tl.constexpr, PART_BYTES: tl.constexpr, BN: tl.constexpr,
+    PIECES: tl.constexpr,
+):  # fmt: skip
+    """Ask L2 for a program's weights: part `step` of PART_BYTES of BN / 16 tiles, in PIECES (threads) pieces."""
+    each: tl.constexpr = PIECES // (BN // 16)
+    size: tl.constexpr = (PART_BYTES + each * 16 - 1) // (each * 16) * 16
+    piece = tl.arange(0, PIECES)
+    begin = step * PART_BYTES + piece % each * size
+    begin = tl.minimum(begin, TILE_BYTES - size)
+    at = tl.minimum(tile + piece // each, TILES - 1).to(tl.int64) * TILE_BYTES + begin
+    tl.inline_asm_elementwise(
+        "cp.async.bulk.prefetch.L2.global [$1], $2; mov.b32 $0, 0;",
+        "=r,l,r",
+        [(blocks + at).to(tl.int64, bitcast=True), tl.full([PIECES], size, tl.int32)],
+        dtype=tl.int32,
+        is_pure=False,
+        pack=1,
+    )
+
+
+@triton.jit
 def multiply(
     x, norm, factors, blocks, row_scale, block_scale, bias, residual, out, parts, arrivals, rows, outputs,
     x_stride, residual_stride, out_stride, scale_rows, epsilon,
     K: tl.constexpr, TILES: tl.constexpr, CHUNKS: tl.constexpr, CHUNK: tl.constexpr, GROUPS: tl.constexpr,
     BN: tl.constexpr, BR: tl.constexpr, BK: tl.constexpr, SPLIT: tl.constexpr, FORMAT: tl.constexpr,
     SCALE: tl.constexpr, NORM: tl.constexpr, ROW_SCALE: tl.constexpr, BIAS: tl.constexpr,
-    RESIDUAL: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
+    RESIDUAL: tl.constexpr, PAIRS: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr, THREADS: tl.constexpr,
 ):  # fmt: skip
     """[BN] outputs of [BR] rows; with SPLIT > 1 of one part of the inputs.
 
@@ -92,8 +114,12 @@ def multiply(
     steps: tl.constexpr = (CHUNKS * CHUNK + BK - 1) // BK
     each: tl.constexpr = (steps + SPLIT - 1) // SPLIT
     if PDL:
-        gdc_wait()
         gdc_launch_dependents()
+        if row_block == 0:
+            TILE_BYTES: tl.constexpr = CHUNKS * (1152 if FORMAT == 2 else 1024)
+            PART_BYTES: tl.constexpr = TILE_BYTES // SPLIT // 128 * 128
+            _ask_for_weights(blocks, tile, part, TILES, TILE_BYTES, PART_BYTES, BN, THREADS)
+        gdc_wait()
     total = tl.zeros([BN, BR], dtype=tl.float32)
     square = tl.zeros([BR], dtype=tl.float32)
     for step in range(part * each, min(steps, part * each + each)):
