@@ -73,14 +73,14 @@ def _finish(
 
 @triton.jit
 def _ask_for_weights(
-    blocks, tile, step, TILES: tl.constexpr, TILE_BYTES: tl.constexpr, PART_BYTES: tl.constexpr, BN: tl.constexpr,
-    PIECES: tl.constexpr,
+    blocks, tile, part, TILES: tl.constexpr, TILE_BYTES: tl.constexpr, PART_BYTES: tl.constexpr,
+    BN: tl.constexpr, PIECES: tl.constexpr,
 ):  # fmt: skip
-    """Ask L2 for a program's weights: part `step` of PART_BYTES of BN / 16 tiles, in PIECES (threads) pieces."""
+    """Ask L2 for a program's weights, PART_BYTES of each of BN / 16 tiles, in PIECES pieces (of a thread)."""
     each: tl.constexpr = PIECES // (BN // 16)
     size: tl.constexpr = (PART_BYTES + each * 16 - 1) // (each * 16) * 16
     piece = tl.arange(0, PIECES)
-    begin = step * PART_BYTES + piece % each * size
+    begin = part * PART_BYTES + piece % each * size
     begin = tl.minimum(begin, TILE_BYTES - size)
     at = tl.minimum(tile + piece // each, TILES - 1).to(tl.int64) * TILE_BYTES + begin
     tl.inline_asm_elementwise(
