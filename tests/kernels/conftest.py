@@ -1,4 +1,4 @@
-"""Kernels in Triton run under its interpreter where there is no GPU: decided before any of them is imported."""
+"""Triton kernels run under its interpreter where there is no GPU: decided before any of them is imported."""
 
 from __future__ import annotations
 
