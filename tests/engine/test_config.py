@@ -44,3 +44,9 @@ def test_a_gpu_has_its_own_compute_type_and_limits() -> None:
         with pytest.raises(UsageError, match=message):
             EngineConfig(device="cuda", **fields)  # type: ignore[arg-type]
         EngineConfig(**fields)  # type: ignore[arg-type]
+
+
+def test_a_draft_vocabulary_is_for_gpus() -> None:
+    assert EngineConfig(device="cuda", draft_vocabulary="1000").draft_vocabulary == "1000"
+    with pytest.raises(UsageError, match="draft vocabulary makes drafts cheaper on a GPU"):
+        EngineConfig(draft_vocabulary="1000")

@@ -42,3 +42,20 @@ def test_a_gpu_gets_device_steps(
 def test_drafts_of_a_device_step_may_reach_two_windows_past_the_end() -> None:
     assert draft_slack(EngineConfig(draft_tokens=3)) == 4
     assert draft_slack(EngineConfig(draft_tokens=3, device="cuda")) == 8
+
+
+def test_a_small_draft_vocabulary_changes_the_drafts_and_not_the_text(
+    bfloat16_folder: WrittenCheckpoint,
+) -> None:
+    texts, proposed = [], []
+    for choice in ("all", "40"):
+        config = EngineConfig(device="cuda", max_sequences=1, draft_tokens=2, draft_vocabulary=choice)
+        loaded = load_packed(bfloat16_folder.folder, dtype=torch.bfloat16)
+        with torch.inference_mode():
+            engine = wire_device_engine(loaded, state_sizes(config, 40), config, 40, CPU)
+        request = Request("one", (5, 6, 7), SamplingParameters(max_tokens=20, ignore_eos=True))
+        (done,) = engine.run([request])
+        texts.append(done.token_ids)
+        proposed.append(engine.acceptance.proposed)
+    assert texts[0] == texts[1]
+    assert all(counts[0] > 0 for counts in proposed)

@@ -8,6 +8,7 @@ import pytest
 
 from draftproof.errors import UsageError
 from draftproof.speculation.draft_vocabulary import (
+    choose_draft_tokens,
     frequent_tokens,
     read_draft_vocabulary,
     tokens_of_texts,
@@ -54,3 +55,15 @@ def test_low_ids_are_frequent_and_named_tokens_are_always_there() -> None:
 def test_tokens_of_texts_are_counted() -> None:
     assert tokens_of_texts([[5, 5, 9], [9, 5, 1], [2]], 3, [7]) == (5, 7, 9)
     assert tokens_of_texts([[4, 3]], 1, []) == (3,)
+
+
+def test_what_drafts_are_chosen_among_is_one_word(tmp_path: Path) -> None:
+    assert choose_draft_tokens("all", 100, [98]) is None
+    assert choose_draft_tokens("frequent", 100, [98]) is None
+    assert choose_draft_tokens("100", 100, [98]) is None
+    assert choose_draft_tokens("3", 100, [98]) == (0, 1, 98)
+    assert choose_draft_tokens("frequent", 50_000, [49_999]) == (*range(32_767), 49_999)
+    write_draft_vocabulary(tmp_path / "tokens.txt", [5, 2], "two")
+    assert choose_draft_tokens(str(tmp_path / "tokens.txt"), 100, [98]) == (2, 5)
+    with pytest.raises(UsageError, match=r"0 tokens.*--drafter none"):
+        choose_draft_tokens("0", 100, [])

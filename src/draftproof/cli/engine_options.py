@@ -23,6 +23,13 @@ DraftTokensOption = Annotated[
     int,
     typer.Option("--k", "--draft-tokens", "--speculative-num-steps", help="Most drafts per verify pass (K)."),
 ]
+DraftVocabularyOption = Annotated[
+    str,
+    typer.Option(
+        help="On a GPU, choose drafts among 'frequent' tokens, 'all', so many of the frequent ones, or those "
+        "of a file (one id a line). The text is the same."
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="A torch device.")]
 ComputeTypeOption = Annotated[
     ComputeType | None,

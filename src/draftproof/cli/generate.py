@@ -19,6 +19,7 @@ from draftproof.cli.engine_options import (
     DeviceOption,
     DrafterOption,
     DraftTokensOption,
+    DraftVocabularyOption,
     MaxLengthOption,
     StorageOption,
     ThreadsOption,
@@ -30,6 +31,7 @@ from draftproof.engine.text_session import TextChunk, TextSession
 from draftproof.errors import UsageError
 from draftproof.models.stored_linear import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters, fresh_seed
+from draftproof.speculation.draft_vocabulary import FREQUENT
 from draftproof.text.chat_template import ChatTemplate
 from draftproof.text.tokenizer import Tokenizer
 
@@ -39,6 +41,7 @@ def generate(
     prompt: Annotated[str, typer.Argument(help="Text to continue; '-' reads it from standard input.")],
     drafter: DrafterOption = DrafterName.NEXTN,
     draft_tokens: DraftTokensOption = 3,
+    draft_vocabulary: DraftVocabularyOption = FREQUENT,
     max_tokens: Annotated[int, typer.Option("--max-tokens", "-n", help="Most tokens to generate.")] = 256,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     top_k: Annotated[int, typer.Option(help="Keep the k most likely tokens; 0 keeps all.")] = 0,
@@ -89,6 +92,7 @@ def generate(
     config = EngineConfig(
         drafter=drafter,
         draft_tokens=draft_tokens,
+        draft_vocabulary=draft_vocabulary,
         max_sequences=1,
         max_length=max_length,
         prompt_chunk=prompt_chunk,

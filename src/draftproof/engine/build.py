@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from draftproof.device.machine import StepMachine
 from draftproof.device.self_check import self_check
 from draftproof.device.shapes import StepShape
 from draftproof.device.state import DeviceState
-from draftproof.device.weights import device_model
+from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
@@ -25,15 +25,18 @@ from draftproof.engine.loop import EngineLoop
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.hardware.memory_plan import memory_plan
 from draftproof.hardware.weights import weigh_tensors
+from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.kernels.half_linear import fbgemm
 from draftproof.kernels.select import kernels_for
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
+from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.runtime.slots import SlotAllocator
 from draftproof.runtime.state_store import StateSizes, StateStore
+from draftproof.speculation.draft_vocabulary import choose_draft_tokens
 from draftproof.speculation.drafter import Drafter, NoDrafter
 from draftproof.speculation.nextn import NextnDrafter
 
@@ -171,7 +174,10 @@ def wire_device_engine(
 ) -> DeviceEngine:
     """Put kernels, state, scheduler and loop around a model that was loaded with packed blocks."""
     target, head = loaded.target, loaded.head if config.window_rows > 1 else None
-    kernels, model = kernels_for(device, tell=_warn), device_model(target, head)
+    kernels, model = (
+        kernels_for(device, tell=_warn),
+        _with_draft_head(device_model(target, head), target, config),
+    )
     if device.type == "cuda":
         self_check(kernels, model)
     machine = StepMachine(
@@ -188,6 +194,19 @@ def wire_device_engine(
         draft_slack(config),
     )
     return DeviceEngine(target, head, machine, scheduler, config.window_rows - 1, max_length)
+
+
+def _with_draft_head(model: DeviceModel, target: Qwen35Model, config: EngineConfig) -> DeviceModel:
+    """The model with an output head for drafts of the tokens that they are to be chosen among."""
+    if model.head is None:
+        return model
+    spec = target.spec
+    chosen = choose_draft_tokens(config.draft_vocabulary, spec.vocab_size, spec.end_token_ids)
+    if chosen is None:
+        return model
+    token_ids = torch.tensor(chosen, dtype=torch.int32, device=model.embedding.device)
+    drafts = DraftVocabulary(select_rows(model.lm_head, token_ids), token_ids)
+    return replace(model, head=replace(model.head, drafts=drafts))
 
 
 def _require_memory(checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, device: torch.device) -> None:

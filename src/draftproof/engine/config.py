@@ -8,6 +8,7 @@ from enum import Enum
 from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS
 from draftproof.errors import UsageError
 from draftproof.models.stored_linear import WeightStorage
+from draftproof.speculation.draft_vocabulary import FREQUENT
 
 MAX_DRAFT_TOKENS = 16
 """Most drafts of one window: beyond it a chained head's drafts are almost never accepted."""
@@ -36,6 +37,8 @@ class EngineConfig:
     Attributes:
         drafter: what proposes tokens.
         draft_tokens: most drafts of one window (K); 0 is plain decoding.
+        draft_vocabulary: what drafts are chosen among on a GPU: "frequent" tokens, "all", how many of the
+            frequent ones, or a file that names them. On a CPU it is all, whatever "frequent" may say.
         max_sequences: sequences that run at a time.
         max_length: longest prompt and output together; None for what the checkpoint allows, at most 32,768.
         page_size: positions of one page of keys and values.
@@ -49,6 +52,7 @@ class EngineConfig:
 
     drafter: DrafterName = DrafterName.NEXTN
     draft_tokens: int = 3
+    draft_vocabulary: str = FREQUENT
     max_sequences: int = 8
     max_length: int | None = None
     page_size: int = 16
@@ -67,6 +71,11 @@ class EngineConfig:
             )
         if self.uses_device_steps:
             self._check_device_steps()
+        elif self.draft_vocabulary != FREQUENT:
+            raise UsageError(
+                "a draft vocabulary makes drafts cheaper on a GPU; on a CPU there is none",
+                "Leave --draft-vocabulary out, or use --device cuda.",
+            )
         for name in ("max_sequences", "page_size", "prompt_chunk"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")

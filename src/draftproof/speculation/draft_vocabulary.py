@@ -13,7 +13,32 @@ from draftproof.errors import UsageError
 DEFAULT_ROWS = 32_768
 """Tokens of a draft head unless something else is asked for."""
 
+FREQUENT = "frequent"
+"""In place of a number or a file: as many of the most frequent tokens as pay."""
+ALL = "all"
+"""In place of a number or a file: the target's whole vocabulary."""
 REMEDY = "Give one token id a line."
+
+
+def choose_draft_tokens(choice: str, vocabulary_size: int, always: Iterable[int]) -> tuple[int, ...] | None:
+    """The tokens that drafts are chosen among, ascending; None for all.
+
+    Args:
+        choice: `FREQUENT`, `ALL`, how many of the most frequent tokens, or a file that names them.
+        vocabulary_size: of the model.
+        always: tokens that must be among the most frequent ones, such as those that end turns.
+
+    Raises:
+        UsageError: the file is unusable, or the number is 0.
+    """
+    if choice == ALL:
+        return None
+    if choice != FREQUENT and not (choice.isascii() and choice.isdigit()):
+        return read_draft_vocabulary(Path(choice), vocabulary_size)
+    rows = DEFAULT_ROWS if choice == FREQUENT else int(choice)
+    if rows == 0:
+        raise UsageError("a draft vocabulary of 0 tokens", "Use --drafter none for plain decoding.")
+    return None if rows >= vocabulary_size else frequent_tokens(vocabulary_size, rows, always)
 
 
 def read_draft_vocabulary(path: Path, vocabulary_size: int) -> tuple[int, ...]:
