@@ -19,7 +19,7 @@ from draftproof.device.weights import (
 )
 from draftproof.device.workspace import MixtureSpace, StepWorkspace
 from draftproof.kernels.advance.state import EmittedRing, SimulatedAcceptance
-from draftproof.kernels.decode_attention.parameters import AttentionScratch
+from draftproof.kernels.decode_attention.parameters import AttentionScratch, Past
 from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentState
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
@@ -118,7 +118,8 @@ class StepProgram:
                 projected, mixer.columns, mixer.parameters, state, self._window, commit, mixed
             )
         else:
-            self._attend(mixer, state, projected, self._window, space.attention_scratch, mixed)
+            # What the window sees was written by earlier steps: only `conclude` moves it.
+            self._attend(mixer, state, projected, self._window, space.attention_scratch, mixed, Past.SETTLED)
         kernels.packed_linear(mixed, mixer.output, residual=residual, out=residual)
 
     def _attend(
@@ -129,11 +130,12 @@ class StepProgram:
         geometry: StepGeometry,
         scratch: AttentionScratch | None,
         mixed: Tensor,
+        past: Past = Past.MOVING,
     ) -> None:
         assert isinstance(state, KeyValueCache)
         assert scratch is not None
         self._kernels.decode_attention(
-            projected, mixer.parameters, state.keys, state.values, geometry, scratch, out=mixed
+            projected, mixer.parameters, state.keys, state.values, geometry, scratch, out=mixed, past=past
         )
 
     def _project(self, residual: Tensor, norm: NormScale, projections: Projections) -> Tensor:

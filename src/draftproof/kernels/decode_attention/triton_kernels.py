@@ -137,7 +137,7 @@ def attend_share(
     length = tl.load(lengths + slot)
     share = _share_of(length, splits, SHARE)
     begin = split * share
-    end = tl.minimum(begin + share, length)
+    end = tl.minimum(begin + share, tl.minimum(length, pages_each * PAGE_SIZE))
     if (begin >= end) & (split != splits - 1):
         return
     pages = page_table + slot.to(tl.int64) * pages_each
