@@ -1,6 +1,6 @@
 """Counts the tokens of texts and writes the most frequent ones as a draft vocabulary.
 
-    python -m tools.make_draft_vocabulary path/to/checkpoint answers.txt more.txt --rows 32768 --out tokens.txt
+    python -m tools.make_draft_vocabulary path/to/checkpoint texts.txt --rows 32768 --out tokens.txt
 
 Texts like the ones that will be generated give the best choice. Special tokens are kept whatever their
 frequency.
