@@ -23,7 +23,7 @@ from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import PackedExperts, PackedMatrix
 from draftproof.kernels.routing.routing import FewRowsRouting
-from draftproof.kernels.row_sampling.slot_sampling import RowChoice
+from draftproof.kernels.row_sampling.slot_sampling import RowChoice, SamplingScratch
 from draftproof.kernels.select import StepKernels
 from draftproof.layers.window import KeyValueCache
 
@@ -80,7 +80,10 @@ def microbenchmarks(
     buffers = ActivationBuffers.allocate(
         subject.model.widths, shape.all_rows, torch.bfloat16, subject.model.embedding.device
     )
-    space = make_workspace(shape, RowChoice.LARGEST, subject.model, subject.state, buffers)
+    scratch = SamplingScratch.make(
+        shape.all_rows, subject.model.lm_head.rows, RowChoice.LARGEST, subject.model.embedding.device
+    )
+    space = make_workspace(shape, RowChoice.LARGEST, subject.model, subject.state, buffers, scratch)
     space.slots.copy_(torch.arange(shape.batch, dtype=torch.int32))
     space.residual.normal_()
     for series in _Ops(subject, kernels, space).all():

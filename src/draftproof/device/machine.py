@@ -23,7 +23,7 @@ from draftproof.kernels.advance.state import (
     RecordField,
     SimulatedAcceptance,
 )
-from draftproof.kernels.row_sampling.slot_sampling import RowChoice
+from draftproof.kernels.row_sampling.slot_sampling import RowChoice, SamplingScratch
 from draftproof.kernels.select import StepKernels
 
 RING_STEPS = 8
@@ -119,6 +119,7 @@ class StepMachine:
         self._ring = _make_ring(self.largest.batch, self._device)
         self._simulation = _simulation(simulated_drafts, state)
         self._forms: dict[tuple[StepShape, RowChoice], _Form] = {}
+        self._scratch: dict[RowChoice, SamplingScratch] = {}
         self._written: dict[tuple[StepShape, RowChoice], tuple[int, ...]] = {}
         self._launched = 0
 
@@ -178,11 +179,20 @@ class StepMachine:
         return form.parts[part]
 
     def _make(self, shape: StepShape, choice: RowChoice) -> _Form:
-        workspace = make_workspace(shape, choice, self.model, self.state, self._buffers)
+        workspace = make_workspace(
+            shape, choice, self.model, self.state, self._buffers, self._sampling_scratch(choice)
+        )
         program = StepProgram(self._kernels, self.model, self.state, workspace, self._ring, self._simulation)
         form = _Form(program, workspace, {})
         self._forms[shape, choice] = form
         return form
+
+    def _sampling_scratch(self, choice: RowChoice) -> SamplingScratch:
+        """One for all shapes: cuts need as much room as the logits."""
+        if choice not in self._scratch:
+            rows, columns = self.largest.all_rows, self.model.lm_head.rows
+            self._scratch[choice] = SamplingScratch.make(rows, columns, choice, self._device)
+        return self._scratch[choice]
 
     def _record(self, form: _Form, part: StepPart) -> Callable[[], None]:
         """Recording may run the calls: on the scrap slot they move nothing of value but the count of

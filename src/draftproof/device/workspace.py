@@ -81,8 +81,18 @@ def make_workspace(
     model: DeviceModel,
     state: DeviceState,
     buffers: ActivationBuffers,
+    sampling_scratch: SamplingScratch,
 ) -> StepWorkspace:
-    """Buffers for steps of a shape, all of whose places are unused."""
+    """Buffers for steps of a shape, all of whose places are unused.
+
+    Args:
+        shape: whose.
+        choice: what sampling must be able to do.
+        model: weights.
+        state: of all sequences.
+        buffers: activations, of at least as many rows.
+        sampling_scratch: for this choice, of at least as many rows.
+    """
     device = model.embedding.device
     hidden, vocabulary = model.embedding.shape[1], model.lm_head.rows
     slots, drafts = state.progress.running.shape[0], shape.draft_tokens
@@ -112,7 +122,7 @@ def make_workspace(
         draft_logits=buffers.logits,
         attention_scratch=scratch(_attention_of(model), shape.rows),
         head_scratch=scratch(_head_attention_of(model), 1),
-        sampling_scratch=SamplingScratch.make(shape.all_rows, vocabulary, choice, device),
+        sampling_scratch=sampling_scratch,
         window_mixture=_mixture_space(model.layers, shape.all_rows),
         head_mixture=_mixture_space([model.head.layer] if model.head else [], shape.batch),
     )
