@@ -364,16 +364,25 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   __syncwarp();
   constexpr int pieces = (HIDDEN / 32 + WARPS - 1) / WARPS;
   uint4 raw[pieces], weights[pieces * X::weights];
-  for (int q = threadIdx.x; q < room; q += THREADS) table.expert[HAS_SHARED + q] = load_fresh_4(distinct + 1 + q);
-  for (int q = threadIdx.x; q < room * 8; q += THREADS) table.weight[HAS_SHARED + q / 8][q % 8] = load_fresh_float(row_weights + q);
-  if (threadIdx.x == 0) { table.routed = load_fresh_4(distinct); table.launch = load_fresh_4(launches) + 1; }
-  if (HAS_SHARED && threadIdx.x < 8) table.weight[0][threadIdx.x] = load_fresh_float(shared_weight + threadIdx.x);
+  // All loads first: each store would wait for its own.
+  static_assert(ROOM <= THREADS && ROOM * 8 <= 2 * THREADS, "a thread has one expert and two weights");
+  const int thread = threadIdx.x;
+  const int listed = thread < room ? (int)load_fresh_4(distinct + 1 + thread) : 0;
+  const float early = thread < room * 8 ? load_fresh_float(row_weights + thread) : 0.f;
+  const float late = thread + THREADS < room * 8 ? load_fresh_float(row_weights + thread + THREADS) : 0.f;
+  const uint32_t routed = load_fresh_4(distinct), launch = load_fresh_4(launches) + 1;
+  const float share = HAS_SHARED && thread < 8 ? load_fresh_float(shared_weight + thread) : 0.f;
 #pragma unroll
   for (int q = 0; q < pieces; q++) {
     const int piece = q * WARPS + warp, row = X::row(lane);
     raw[q] = row < rows && piece < HIDDEN / 32 ? X::load(residual + (size_t)row * HIDDEN, piece, lane) : make_uint4(0, 0, 0, 0);
     if (piece < HIDDEN / 32) X::load_norm(norm, piece, lane, weights + q * X::weights);
   }
+  if (thread < room) table.expert[HAS_SHARED + thread] = listed;
+  if (thread < room * 8) table.weight[HAS_SHARED + thread / 8][thread % 8] = early;
+  if (thread + THREADS < room * 8) table.weight[HAS_SHARED + (thread + THREADS) / 8][thread % 8] = late;
+  if (HAS_SHARED && thread < 8) table.weight[0][thread] = share;
+  if (thread == 0) { table.routed = routed; table.launch = launch; }
   __syncthreads();
   group.plan();
   if (group.leads()) for (; asked < STAGES; asked++) group.fetch(asked);
