@@ -127,9 +127,12 @@ __device__ void list_distinct(int (*chosen)[TOP], float (*weights)[TOP], int row
   __shared__ uint32_t used[WORDS];
   __shared__ int before[WORDS + 1];
   __shared__ float table[LISTED_MOST][FEW];
+#pragma unroll 1
   for (int i = threadIdx.x; i < WORDS; i += THREADS) used[i] = 0u;
+#pragma unroll 1
   for (int i = threadIdx.x; i < listed * FEW; i += THREADS) table[i / FEW][i % FEW] = 0.f;
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) { const int e = chosen[i / TOP][i % TOP]; atomicOr(&used[e >> 5], 1u << (e & 31)); }
   __syncthreads();
   if (threadIdx.x <= WORDS) {
@@ -138,17 +141,21 @@ __device__ void list_distinct(int (*chosen)[TOP], float (*weights)[TOP], int row
     before[threadIdx.x] = sum;
   }
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
     const int row = i / TOP, e = chosen[row][i % TOP];
     table[before[e >> 5] + __popc(used[e >> 5] & ((1u << (e & 31)) - 1u))][row] = weights[row][i % TOP];
   }
+#pragma unroll 1
   for (int e = threadIdx.x; e < EXPERTS; e += THREADS) {
     const uint32_t word = used[e >> 5], bit = 1u << (e & 31);
     if (word & bit) distinct[1 + before[e >> 5] + __popc(word & (bit - 1u))] = e;
   }
   if (threadIdx.x == 0) distinct[0] = before[WORDS];
+#pragma unroll 1
   for (int i = before[WORDS] + threadIdx.x; i < listed; i += THREADS) distinct[1 + i] = 0;
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < listed * FEW; i += THREADS) row_weights[i] = table[i / FEW][i % FEW];
 }
 #else
@@ -159,8 +166,10 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
   __shared__ int offset_of[EXPERTS];
   const int words = (rows + 31) / 32;
   uint2* choice = (uint2*)(rows_of + (EXPERTS * words + 1) / 2 * 2);
+#pragma unroll 1
   for (int i = threadIdx.x; i < EXPERTS * words; i += THREADS) rows_of[i] = 0u;
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
     word_t word;
     do word = look(choices + i);
@@ -171,6 +180,7 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
   }
   __syncthreads();
   uint2 base = make_uint2(0u, 0u);
+#pragma unroll 1
   for (int first = 0; first < EXPERTS; first += THREADS) {
     const int e = first + threadIdx.x;
     uint2 count = make_uint2(0u, 0u), total;
@@ -185,8 +195,10 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
     base.x += total.x; base.y += total.y;
   }
   if (threadIdx.x == 0) { offsets[EXPERTS] = base.x; blocks[0] = base.y; }
+#pragma unroll 1
   for (int i = base.y + threadIdx.x; i < room; i += THREADS) blocks[1 + i] = 0;
   __syncthreads();
+#pragma unroll 1
   for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
     const int e = choice[i].x, row = i / TOP;
     const uint32_t* mine = rows_of + e * words;
