@@ -176,6 +176,29 @@ def test_logits_that_mean_nothing_cost_their_request_alone(
     assert len(found["r4"]) < len(alone["r4"])
 
 
+def test_logits_that_mean_nothing_cost_a_step_that_stops_at_them(
+    small: Pair, alone: dict[str, tuple[int, ...]]
+) -> None:
+    """The host looks at all rows of such a step before it lets any sequence move on."""
+    engine = make_device_engine(small.packed, Settings(draft_tokens=2, slots=3))
+    asked = Request("asks", (5, 6, 7), SamplingParameters(max_tokens=9, ignore_eos=True, logprobs=1))
+    engine.add(asked)
+    engine.add(REQUESTS[0])
+    found: dict[str, list[int]] = {}
+    while "r0" not in found:
+        for output in engine.step():
+            found.setdefault(output.request_id, []).extend(output.token_ids)
+    slot = engine._running["asks"].sequence.slot
+    for state in engine.machine.state.trunk:
+        if isinstance(state, DeviceRecurrentState):
+            state.recurrent[slot] = torch.nan
+    with pytest.raises(EngineFault):
+        finish(engine, found)
+    assert not engine.has_work
+    engine.check_integrity()
+    assert texts(engine.run(REQUESTS[:2])) == {name: alone[name] for name in ("r0", "r1")}
+
+
 def test_requests_are_refused_as_by_every_engine(small: Pair) -> None:
     engine = make_device_engine(small.packed, Settings(draft_tokens=2, slots=1, max_length=40))
     engine.add(REQUESTS[0])
