@@ -23,9 +23,11 @@
 #define ROOM 16                            // blocks of pairs in the range of a thread block, at most
 #define UNDO (MODE == 2 ? 512.f : MODE == 0 ? 1.f : 72057594037927936.f)
 
-// Scale `index` of four NVFP4 scales as a pair of BF16, 2^117 times its value.
-__device__ __forceinline__ uint32_t scale_pair(uint32_t four, int index) {
-  return __byte_perm(four, 0, 0x4040 | index | (index << 8)) * 16u + 0x6F006F00u;
+struct Constants { Nvfp4Masks nvfp4; uint32_t sixteen; };
+// Scale `index` of four NVFP4 scales as a pair of BF16, 2^117 times its value. `sixteen` is not known when this is
+// compiled: as a constant it would make a shift of the product, for which there are fewer units.
+__device__ __forceinline__ uint32_t scale_pair(uint32_t four, int index, uint32_t sixteen) {
+  return __byte_perm(four, 0, 0x4040 | index | (index << 8)) * sixteen + 0x6F006F00u;
 }
 __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
   uint32_t product;
@@ -37,21 +39,22 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
 // [two groups of 8 columns][lane] 16 bytes.
 template <int N>
 __device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8_t* x, int lane, float (*c)[4],
-                                               const Nvfp4Masks& masks) {
+                                               const Constants& masks) {
   const int g = lane >> 2;
 #if MODE == 2
   const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
   const uint2 sa = *(const uint2*)(block + 1024 + g * 8), sb = *(const uint2*)(block + 1088 + g * 8);
+  const uint32_t sixteen = masks.sixteen;
 #pragma unroll
   for (int couple = 0; couple < 2; couple++) {
     uint32_t a[8], b[8];
-    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, masks);
-    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, masks);
+    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, masks.nvfp4);
+    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, masks.nvfp4);
 #pragma unroll
     for (int j = 0; j < 4; j += 2) {
       const int index = 2 * couple + (j >> 1);
-      const uint32_t a0 = scale_pair(sa.x, index), a1 = scale_pair(sa.y, index);
-      const uint32_t b0 = scale_pair(sb.x, index), b1 = scale_pair(sb.y, index);
+      const uint32_t a0 = scale_pair(sa.x, index, sixteen), a1 = scale_pair(sa.y, index, sixteen);
+      const uint32_t b0 = scale_pair(sb.x, index, sixteen), b1 = scale_pair(sb.y, index, sixteen);
 #pragma unroll
       for (int n = 0; n < N; n++) {
         const uint4 right = *(const uint4*)(x + ((2 * couple + j / 2) * 2 + n) * 512 + lane * 16);
@@ -147,7 +150,7 @@ struct Ring {
 // A warp's part of one tile.
 template <int N, typename Refill>
 __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory, const uint8_t* x, int lane, float (*c)[4],
-                                              const float* block_scale, int scale_rows, const Nvfp4Masks& masks,
+                                              const float* block_scale, int scale_rows, const Constants& masks,
                                               Refill refill) {
 #pragma unroll 1
   for (int s = 0; s < STEPS; s++) {
@@ -287,7 +290,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   wait_for_predecessors();
 #endif
   release_dependents();
-  const Nvfp4Masks masks = nvfp4_masks();
+  const Constants masks{nvfp4_masks(), gridDim.y * 16u};
   int unit = begin + group;
   for (int segment = 0; segment < segments; segment++) {
     const int first = segment_of.first[segment], count = segment_of.count[segment];
