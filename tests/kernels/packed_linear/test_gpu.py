@@ -28,7 +28,7 @@ from tools.quantization import encode_fp8_block, encode_fp8_channel, encode_nvfp
 
 pytestmark = pytest.mark.gpu
 
-SHAPES = [(272, 2048), (257, 256), (96, 80), (160, 3072), (144, 4096), (80, 5120), (2176, 17408)]
+SHAPES = [(272, 2048), (257, 256), (97, 80), (144, 4096), (80, 5120), (527, 17408)]
 
 
 @pytest.fixture(autouse=True)
@@ -84,20 +84,21 @@ def activations(rows: int, columns: int) -> Tensor:
     return random(rows, columns + 16, 9).mul(50).bfloat16().cuda()[:, :columns]
 
 
-def compare(backend: ModuleType, x: Tensor, matrix: PackedMatrix, width: int, **named: Any) -> None:
-    """BF16 and float32 outputs; the poisoned ones have a stride."""
-    for dtype, limit in ((torch.bfloat16, 2e-3), (torch.float32, 1e-4)):
-        got = torch.full((x.shape[0], width + 8), float("nan"), dtype=dtype, device="cuda")[:, :width]
-        meant = torch.empty(x.shape[0], width, dtype=dtype, device="cuda")
-        reference.packed_linear(x, matrix, out=meant, **named)
-        for _ in range(2):
-            backend.packed_linear(x, matrix, out=got, **named)
-        error = (got.float() - meant.float()).norm() / meant.float().norm()
-        # BF16: a sum on the other side of a rounding, now and then. float32: another order of sums.
-        assert float(error) < limit
+def compare(
+    backend: ModuleType, x: Tensor, matrix: PackedMatrix, width: int, dtype: torch.dtype, **named: Any
+) -> None:
+    """Twice into a poisoned output with a stride."""
+    got = torch.full((x.shape[0], width + 8), float("nan"), dtype=dtype, device="cuda")[:, :width]
+    meant = torch.empty(x.shape[0], width, dtype=dtype, device="cuda")
+    reference.packed_linear(x, matrix, out=meant, **named)
+    for _ in range(2):
+        backend.packed_linear(x, matrix, out=got, **named)
+    error = (got.float() - meant.float()).norm() / meant.float().norm()
+    # BF16: a sum on the other side of a rounding, now and then. float32: another order of sums.
+    assert float(error) < (2e-3 if dtype is torch.bfloat16 else 1e-4)
 
 
-@pytest.mark.parametrize("rows", [1, 4, 7, 16])
+@pytest.mark.parametrize("rows", [3, 7, 13])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("pack", PACKERS)
 def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
@@ -106,18 +107,21 @@ def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], ro
     out = torch.empty(rows, outputs, device="cuda")
     assert cuda.supports(x, matrix, out=out) is None
     if outputs % 2:
-        compare(cuda, x, matrix, outputs, norm=NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6))
+        norm = NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6)
+        compare(cuda, x, matrix, outputs, torch.float32, norm=norm)
     else:
-        compare(cuda, x, matrix, outputs, residual=random(rows, outputs, 3).bfloat16().cuda())
+        residual = random(rows, outputs, 3).bfloat16().cuda()
+        compare(cuda, x, matrix, outputs, torch.bfloat16, residual=residual)
 
 
 @pytest.mark.parametrize("rows", [3, 64, 300])
-@pytest.mark.parametrize("shape", [(272, 2048), (257, 256), (96, 80), (2048, 4096)])
+@pytest.mark.parametrize("shape", [(272, 2048), (97, 80), (2048, 4096)])
 @pytest.mark.parametrize("pack", PACKERS)
 def test_triton(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], rows: int) -> None:
     outputs, inputs = shape
     x, matrix = activations(rows, inputs), random_packed(pack, outputs, inputs)
-    compare(triton, x, matrix, outputs, norm=NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6))
+    norm = NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6)
+    compare(triton, x, matrix, outputs, torch.float32, norm=norm)
 
 
 @pytest.mark.parametrize("backend", [cuda, triton])
@@ -125,7 +129,8 @@ def test_triton(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], 
 def test_pairs(pack: Callable[[Tensor], PackedMatrix], backend: ModuleType) -> None:
     matrix = on_gpu(pair_gate_up(pack(random(264, 2048, 1)), pack(random(264, 2048, 2))))
     norm = NormScale(torch.rand(2048, device="cuda") + 0.5, 1e-6)
-    compare(backend, activations(5, 2048), matrix, 264, norm=norm, epilogue=Epilogue.SILU_PAIRS)
+    named = {"norm": norm, "epilogue": Epilogue.SILU_PAIRS}
+    compare(backend, activations(5, 2048), matrix, 264, torch.bfloat16, **named)
 
 
 def test_the_same_call_gives_the_same_bits_in_a_graph() -> None:
