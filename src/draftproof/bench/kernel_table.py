@@ -1,9 +1,16 @@
-"""Where a step's time goes: every kernel by name, its time and number, and their sum beside the step."""
+"""Where a step's time goes: every kernel by name, and the sum of their times beside the step.
+
+Kernels that are launched with overlap begin while their predecessor still runs, and wait for it. A kernel's own
+time is therefore counted from the end of everything that ended before it did: these times add up to the time in
+which the GPU was at work, and what a kernel spent waiting is not counted twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
@@ -13,6 +20,14 @@ from draftproof.bench.place import Place
 PROFILED_STEPS = 8
 
 
+class Launch(NamedTuple):
+    """One kernel as the profiler saw it; microseconds."""
+
+    name: str
+    start: float
+    end: float
+
+
 @dataclass(frozen=True)
 class KernelRow:
     """One kernel.
@@ -20,12 +35,14 @@ class KernelRow:
     Attributes:
         name: as compiled.
         launches: per step.
-        microseconds: of all its launches of a step.
+        microseconds: own time of all its launches of a step.
+        resident_microseconds: from start to end, waiting for predecessors included.
     """
 
     name: str
     launches: float
     microseconds: float
+    resident_microseconds: float
 
 
 @dataclass(frozen=True)
@@ -42,7 +59,7 @@ class KernelTable:
 
     @property
     def kernel_microseconds(self) -> float:
-        """Sum over all kernels; more than the step where they overlap."""
+        """Sum of own times; the rest of the step is gaps in which no kernel ran."""
         return sum(row.microseconds for row in self.rows)
 
     @property
@@ -60,22 +77,50 @@ def kernel_table(place: Place, step: Callable[[], None], steps: int = PROFILED_S
         steps: how many to average over.
     """
     place.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
-        for _ in range(steps):
-            step()
-        place.synchronize()
-    sums: dict[str, tuple[int, float]] = {}
-    first, last = float("inf"), 0.0
-    for event in profiler.events() or ():
-        if event.device_type != DeviceType.CUDA or _is_annotation(event.name):
-            continue
-        count, time = sums.get(event.name, (0, 0.0))
-        duration = event.time_range.elapsed_us()
-        sums[event.name] = count + 1, time + duration
-        first, last = min(first, event.time_range.start), max(last, event.time_range.end)
-    rows = [KernelRow(name, count / steps, time / steps) for name, (count, time) in sums.items()]
+    with warnings.catch_warnings():
+        # The profiler announces that it keeps one cycle of events; there is only one.
+        warnings.simplefilter("ignore")
+        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
+            for _ in range(steps):
+                step()
+            place.synchronize()
+        events = profiler.events() or ()
+    return tabulate(
+        (
+            Launch(event.name, event.time_range.start, event.time_range.end)
+            for event in events
+            if event.device_type == DeviceType.CUDA and not _is_annotation(event.name)
+        ),
+        steps,
+    )
+
+
+def tabulate(launches: Iterable[Launch], steps: int) -> KernelTable:
+    """The table of launches of one stream.
+
+    Args:
+        launches: in any order.
+        steps: how many steps they make up.
+    """
+    ordered = sorted(launches, key=lambda launch: launch.end)
+    if not ordered:
+        return KernelTable((), 0.0)
+    counts: dict[str, int] = {}
+    own: dict[str, float] = {}
+    resident: dict[str, float] = {}
+    before = min(launch.start for launch in ordered)
+    first, last = before, ordered[-1].end
+    for launch in ordered:
+        counts[launch.name] = counts.get(launch.name, 0) + 1
+        own[launch.name] = own.get(launch.name, 0.0) + launch.end - max(launch.start, before)
+        resident[launch.name] = resident.get(launch.name, 0.0) + launch.end - launch.start
+        before = launch.end
+    rows = [
+        KernelRow(name, count / steps, own[name] / steps, resident[name] / steps)
+        for name, count in counts.items()
+    ]
     rows.sort(key=lambda row: -row.microseconds)
-    return KernelTable(tuple(rows), (last - first) / steps if rows else 0.0)
+    return KernelTable(tuple(rows), (last - first) / steps)
 
 
 def _is_annotation(name: str) -> bool:

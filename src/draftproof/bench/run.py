@@ -214,7 +214,8 @@ def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
             f"the step {table.step_microseconds:.0f} us"
         )
         for row in table.rows:
-            tell(f"  {row.microseconds:9.1f} us {row.launches:6.1f}x  {row.name[:90]}")
+            each = row.microseconds / row.launches
+            tell(f"  {row.microseconds:9.1f} us {row.launches:6.1f}x {each:7.2f} us each  {row.name[:80]}")
         tables.append((cell.title, table))
     return tuple(tables)
 
