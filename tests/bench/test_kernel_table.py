@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from draftproof.bench.kernel_table import Launch, tabulate
+from draftproof.bench.kernel_table import Launch, tabulate, with_subjects
 
 
 def test_a_kernel_that_waits_for_its_predecessor_is_not_counted_twice() -> None:
@@ -27,3 +27,14 @@ def test_figures_are_of_one_step_and_the_longest_comes_first() -> None:
 
 def test_nothing_ran() -> None:
     assert tabulate([], 3).step_microseconds == 0.0
+
+
+def test_launches_are_named_by_what_they_work_on_in_the_order_of_a_step() -> None:
+    launches = [Launch("p", 0.0, 1.0), Launch("q", 1.0, 2.0), Launch("p", 2.0, 3.0), Launch("p", 4.0, 5.0)]
+    launches.append(Launch("p", 5.0, 6.0))
+    named = with_subjects(launches, {"p": ("up", "down")}, 2)
+    assert [launch.name for launch in named] == ["p: up", "q", "p: down", "p: up", "p: down"]
+
+
+def test_they_keep_their_names_when_the_numbers_do_not_agree() -> None:
+    assert [each.name for each in with_subjects([Launch("p", 0.0, 1.0)], {"p": ("a", "b")}, 1)] == ["p"]

@@ -1,14 +1,15 @@
 """Where a step's time goes: every kernel by name, and the sum of their times beside the step.
 
-Kernels that are launched with overlap begin while their predecessor still runs, and wait for it. A kernel's own
-time is therefore counted from the end of everything that ended before it did: these times add up to the time in
-which the GPU was at work, and what a kernel spent waiting is not counted twice.
+Kernels that are launched with overlap begin while their predecessor still runs, and wait for it. A kernel's
+own time is therefore counted from the end of everything that ended before it did: these times add up to the
+time in which the GPU was at work, and what a kernel spent waiting is not counted twice.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,12 +69,18 @@ class KernelTable:
         return sum(row.launches for row in self.rows)
 
 
-def kernel_table(place: Place, step: Callable[[], None], steps: int = PROFILED_STEPS) -> KernelTable:
+def kernel_table(
+    place: Place,
+    step: Callable[[], None],
+    subjects: Mapping[str, Sequence[str]],
+    steps: int = PROFILED_STEPS,
+) -> KernelTable:
     """Profile steps.
 
     Args:
         place: the device.
         step: launches one step on the current stream.
+        subjects: what a kernel worked on, launch by launch of one step, by its name.
         steps: how many to average over.
     """
     place.synchronize()
@@ -85,14 +92,29 @@ def kernel_table(place: Place, step: Callable[[], None], steps: int = PROFILED_S
                 step()
             place.synchronize()
         events = profiler.events() or ()
-    return tabulate(
-        (
-            Launch(event.name, event.time_range.start, event.time_range.end)
-            for event in events
-            if event.device_type == DeviceType.CUDA and not _is_annotation(event.name)
-        ),
-        steps,
-    )
+    launches = [
+        Launch(event.name, event.time_range.start, event.time_range.end)
+        for event in events
+        if event.device_type == DeviceType.CUDA and not _is_annotation(event.name)
+    ]
+    return tabulate(with_subjects(launches, subjects, steps), steps)
+
+
+def with_subjects(
+    launches: Iterable[Launch], subjects: Mapping[str, Sequence[str]], steps: int
+) -> Iterator[Launch]:
+    """The launches in order, each named with what it worked on where the numbers of launches agree."""
+    ordered = sorted(launches, key=lambda launch: launch.end)
+    counts = Counter(launch.name for launch in ordered)
+    seen: Counter[str] = Counter()
+    for launch in ordered:
+        known = subjects.get(launch.name, ())
+        if known and counts[launch.name] == len(known) * steps:
+            subject = known[seen[launch.name] % len(known)]
+            seen[launch.name] += 1
+            yield launch._replace(name=f"{launch.name}: {subject}")
+        else:
+            yield launch
 
 
 def tabulate(launches: Iterable[Launch], steps: int) -> KernelTable:

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from draftproof.bench.figures import Cell, CellFigures, cell_figures
 from draftproof.bench.kernel_table import KernelTable, kernel_table
@@ -25,9 +27,10 @@ from draftproof.bench.stepping import (
 from draftproof.bench.subject import LAYER_GROUP, Subject, load_subject
 from draftproof.device.graphs import Eager, Recorder, recorder_for
 from draftproof.device.machine import StepMachine
-from draftproof.device.self_check import self_check
+from draftproof.device.self_check import describe, self_check
 from draftproof.device.shapes import StepShape, bucket_of
 from draftproof.hardware.traffic import Workload
+from draftproof.kernels.packed_weights.formats import PackedMatrix
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.kernels.select import StepKernels, kernels_for
 from draftproof.kernels.selection_words import selection_lines
@@ -87,7 +90,7 @@ def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
         bench = _Bench(request, place, subject, machines, bandwidth, recorder)
         cells = _measure(bench, tell)
         layer_microseconds = _layer_microseconds(bench, kernels, tell) if request.layers is not None else None
-        tables = _tables(bench, tell) if request.kernels else ()
+        tables = _tables(bench, kernels, tell) if request.kernels else ()
         micro = _microbenchmarks(bench, kernels, tell) if request.microbenchmarks else ()
     return BenchResult(
         request=request,
@@ -199,7 +202,7 @@ def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> floa
     return found
 
 
-def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
+def _tables(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
     tables = []
     for cell in _cells(bench.request):
         rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
@@ -208,7 +211,7 @@ def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
         def step(machine: StepMachine = machine, cell: Cell = cell) -> None:
             machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST)
 
-        table = kernel_table(bench.place, step)
+        table = kernel_table(bench.place, step, {"packed_linear": _products(bench, kernels, cell)})
         tell(
             f"{cell.title}: {table.launches:.0f} kernels, their sum {table.kernel_microseconds:.0f} us, "
             f"the step {table.step_microseconds:.0f} us"
@@ -218,6 +221,21 @@ def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
             tell(f"  {row.microseconds:9.1f} us {row.launches:6.1f}x {each:7.2f} us each  {row.name[:80]}")
         tables.append((cell.title, table))
     return tuple(tables)
+
+
+def _products(bench: _Bench, kernels: StepKernels, cell: Cell) -> tuple[str, ...]:
+    """The matrices that one step multiplies by, in order."""
+    found = []
+
+    def noting(x: Tensor, matrix: PackedMatrix, **named: Any) -> None:
+        found.append(describe(matrix))
+        kernels.packed_linear(x, matrix, **named)
+
+    shape = StepShape(cell.batch, cell.draft_tokens)
+    noted = replace(kernels, packed_linear=noting)
+    machine = _machine(bench.subject, noted, shape, Eager(), cell.simulated)
+    machine.collect(machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST))
+    return tuple(found)
 
 
 def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[MicroFigure, ...]:
