@@ -134,6 +134,12 @@ def test_microbenchmarks_cover_every_kind_of_work() -> None:
     assert all(each.nbytes > 0 and each.microseconds > 0 for each in result.microbenchmarks)
 
 
+def test_a_kernel_table_of_a_device_without_kernels_is_empty() -> None:
+    result = run.run_bench(asked(draft_tokens=(1,), kernels=True), Host(), lambda line: None)
+    assert [title for title, _ in result.kernel_tables] == ["batch 1, NEXTN K=1"]
+    assert result.kernel_tables[0][1].rows == ()
+
+
 def test_too_little_memory_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(*arguments: Any) -> None:
         raise AssertionError("weights were made")
