@@ -220,6 +220,14 @@ struct Side {
   int source_stride, out_stride;
 };
 
+// First tile of the range of thread block `number`. A tile of the shared expert, whose blocks are full, takes a fifth
+// longer than the others' where arithmetic decides, and its tiles lie together: ranges have equal costs, not lengths.
+__device__ __forceinline__ int range_start(int number, int shared_tiles, int tiles, int rows) {
+  const long long cost = MODE == 2 && rows > COLUMNS ? 6 : 5, shared_cost = cost * shared_tiles;
+  const long long at = (shared_cost + 5LL * (tiles - shared_tiles)) * number / gridDim.x;
+  return (int)(at < shared_cost ? at / cost : shared_tiles + (at - shared_cost) / 5);
+}
+
 extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_product(
     const bfloat16* source, const uint8_t* weights, const float* row_scale, const float* block_scale, void* out,
     int source_stride, int out_stride, const bfloat16* shared_source, const uint8_t* shared_weights,
@@ -246,8 +254,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
 #endif
   const int shared_blocks = SHARED ? (rows + PAIRS - 1) / PAIRS : 0;
   const int count_of_blocks = shared_blocks + (ROUTED ? __ldcg(blocks) : 0);
-  const long long tiles = (long long)count_of_blocks * TILES;
-  const int begin = (int)(tiles * blockIdx.x / gridDim.x), end = (int)(tiles * (blockIdx.x + 1) / gridDim.x);
+  const int begin = range_start(blockIdx.x, shared_blocks * TILES, count_of_blocks * TILES, rows);
+  const int end = range_start(blockIdx.x + 1, shared_blocks * TILES, count_of_blocks * TILES, rows);
   const int first_block = begin / TILES, segments = end > begin ? (end - 1) / TILES - first_block + 1 : 0;
   if (threadIdx.x < segments) {
     const int block = first_block + threadIdx.x - shared_blocks;
