@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
-
 import pytest
 import torch
 from hypothesis import Phase, given, settings
@@ -18,83 +16,15 @@ from draftproof.kernels.advance.state import (
     PassOutcome,
     RecordField,
     SimulatedAcceptance,
-    SlotProgress,
-    SlotRules,
 )
 from draftproof.kernels.row_sampling.slot_sampling import BLOCK, RowChoice, SamplingScratch, SlotSampling
 from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.speculation.acceptance import FinishReason, OutputEnd, truncate_emitted
+from tests.kernels.advance.cases import DEVICE, MOST_DRAFTS, Machine, Slot, numbers
 
 triton_form = pytest.importorskip("draftproof.kernels.advance.triton")
 BACKENDS = [pytest.param(reference, id="reference"), pytest.param(triton_form, id="triton")]
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ENDS = {None: EndFlag.NONE, FinishReason.STOP: EndFlag.STOP, FinishReason.LENGTH: EndFlag.LENGTH}
-MOST_DRAFTS = 4
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One slot before a pass, and the tokens that the target draws at its rows."""
-
-    sampled: list[int]
-    drafts: list[int]
-    running: bool = True
-    length: int = 10
-    parity: int = 0
-    remaining: int = 100
-    unstoppable: int = 0
-    draft_limit: int = MOST_DRAFTS
-    stops: list[int] = field(default_factory=list)
-
-
-@dataclass
-class Machine:
-    """Device state for some slots, in the order of a batch that runs them backwards."""
-
-    cases: list[Slot]
-    rows: int
-    chained: int
-    simulation: SimulatedAcceptance | None = None
-
-    def __post_init__(self) -> None:
-        slots = len(self.cases)
-        self.progress = SlotProgress.make(slots, MOST_DRAFTS, DEVICE)
-        self.rules = SlotRules.make(slots, 3, DEVICE)
-        self.outcome = PassOutcome.make(slots, slots, self.chained, DEVICE)
-        records = torch.full((2, slots, RECORD_WIDTH), -77, dtype=torch.int32, device=DEVICE)
-        self.ring = EmittedRing(torch.tensor([5], dtype=torch.int32, device=DEVICE), records)
-        self.slots = torch.arange(slots - 1, -1, -1, dtype=torch.int32, device=DEVICE)
-        self.sampled = _numbers([token for case in reversed(self.cases) for token in case.sampled])
-        for slot, case in enumerate(self.cases):
-            self.progress.running[slot] = int(case.running)
-            self.progress.lengths[slot] = case.length
-            self.progress.parity[slot] = case.parity
-            self.progress.pending[slot] = 1
-            self.progress.inputs[slot] = 55
-            self.progress.inputs[slot, 1 : 1 + len(case.drafts)] = _numbers(case.drafts)
-            self.progress.draft_counts[slot] = len(case.drafts)
-            self.progress.remaining[slot] = case.remaining
-            self.progress.unstoppable[slot] = case.unstoppable
-            self.rules.draft_limit[slot] = case.draft_limit
-            self.rules.stop_tokens[slot, : len(case.stops)] = _numbers(case.stops)
-
-    def advance(self, backend: object) -> None:
-        backend.advance(  # type: ignore[attr-defined]
-            self.sampled, self.slots, self.progress, self.rules, self.outcome, self.ring, self.simulation
-        )
-
-    def state(self) -> list[Tensor]:
-        parts = (*astuple(self.progress), *astuple(self.outcome), *astuple(self.ring), self.sampled)
-        return [part.cpu() for part in parts]
-
-    def record(self, slot: int) -> list[int]:
-        entry = int(self.ring.step - 1) % 2
-        found: list[int] = self.ring.records[entry, len(self.cases) - 1 - slot].tolist()
-        return found
-
-
-def _numbers(values: list[int]) -> Tensor:
-    return torch.tensor(values, dtype=torch.int32, device=DEVICE)
 
 
 def slots_of(rows: int) -> st.SearchStrategy[Slot]:
@@ -171,7 +101,7 @@ def test_triton_leaves_what_the_definition_leaves(
     cases = data.draw(st.lists(slots_of(rows), min_size=batch, max_size=batch))
 
     def simulation() -> SimulatedAcceptance | None:
-        return SimulatedAcceptance(1700, _numbers([300] * batch)) if simulated else None
+        return SimulatedAcceptance(1700, numbers([300] * batch)) if simulated else None
 
     expected, found = Machine(cases, rows, 3, simulation()), Machine(cases, rows, 3, simulation())
     for _ in range(3):
@@ -191,7 +121,7 @@ def test_simulated_acceptance_has_the_asked_mean(
     backend: object, thousandths: int, counts: list[int]
 ) -> None:
     """Drafts that are all wrong are accepted as often as asked, and stand in the output."""
-    simulation = SimulatedAcceptance(thousandths, _numbers([0]))
+    simulation = SimulatedAcceptance(thousandths, numbers([0]))
     case = Slot(sampled=[1, 2, 3, 4], drafts=[5, 6, 7])
     found = []
     for _ in counts:
@@ -207,8 +137,8 @@ def test_simulated_acceptance_has_the_asked_mean(
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_places_that_share_an_idle_slot_change_nothing(backend: object) -> None:
     machine = Machine([Slot([1, 1], [1], running=False), Slot([1, 1], [1])], 2, 1)
-    machine.slots = _numbers([1, 0, 0, 0])
-    machine.sampled = _numbers([1, 1, -1, 1, 1, 1, 1, 1])
+    machine.slots = numbers([1, 0, 0, 0])
+    machine.sampled = numbers([1, 1, -1, 1, 1, 1, 1, 1])
     machine.outcome = PassOutcome.make(4, 2, 1, DEVICE)
     records = torch.zeros((2, 4, RECORD_WIDTH), dtype=torch.int32, device=DEVICE)
     machine.ring = EmittedRing(machine.ring.step, records)
@@ -226,7 +156,7 @@ def test_sampling_and_the_end_of_the_pass_in_one_op(choice: RowChoice, simulated
     cases = [Slot([0, 0], [7]), Slot([0, 0], [int(logits[2].argmax())]), Slot([0, 0], [], stops=[3])]
 
     def run(backend: object) -> list[Tensor]:
-        simulation = SimulatedAcceptance(500, _numbers([700, 0, 0])) if simulated else None
+        simulation = SimulatedAcceptance(500, numbers([700, 0, 0])) if simulated else None
         machine = Machine(cases, 2, 3, simulation)
         progress = machine.progress
         pages = progress.lengths.view(-1, 1)
