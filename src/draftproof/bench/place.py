@@ -60,6 +60,7 @@ class Gpu:
                 "Real shapes are timed on a GPU; see `draftproof doctor`.",
             )
         self.device = torch.device("cuda", torch.cuda.current_device())
+        torch.cuda.reset_peak_memory_stats(self.device)
 
     @property
     def name(self) -> str:

@@ -1,0 +1,141 @@
+"""All GPU figures in one run of less than four minutes: every case of `draftproof bench`, transformers beside it.
+
+    python -m benchmarks.h200_all [--cases NAME,NAME] [--seconds 225] [--output FOLDER]
+
+Writes `gpu-NAME-<date>.json` for every case as soon as it is done; `benchmarks.gpu_table` makes tables of them.
+A case for which the time does not suffice is named and left out. Acceptance is simulated (3.0 tokens a pass at
+K = 3, the same chance for each draft at a smaller K) and named so in every line: the weights were never trained.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from benchmarks.record import RESULTS
+from draftproof.bench.place import Gpu
+from draftproof.bench.record import result_json, write_result
+from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest
+from draftproof.bench.run import run_bench
+from draftproof.errors import DraftproofError
+
+SMALL, LARGE = "qwen3.5-35b-a3b", "qwen3.5-122b-a10b"
+BATCHES = (1, 4, 16, 64)
+DRAFTS = (0, 1, 2, 3)
+ACCEPT_LENGTH = 3.0
+DRAFT_ROWS = 32_768
+BESIDE = "transformers-35b-bf16"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One request, and the seconds that it may be expected to take."""
+
+    name: str
+    request: BenchRequest
+    seconds: float
+
+
+def case(
+    name: str,
+    shape: str,
+    precision: str,
+    seconds: float,
+    *,
+    batches: tuple[int, ...] = (1,),
+    drafts: tuple[int, ...] = (0, 3),
+    layers: int | None = None,
+    tables: bool = True,
+) -> Case:
+    """A case with the settings that all have in common."""
+    request = BenchRequest(
+        shape=shape,
+        precision=precision,
+        layers=layers,
+        batches=batches,
+        draft_tokens=drafts,
+        steps=32 if len(batches) > 1 else 64,
+        repeats=3,
+        accept_length=ACCEPT_LENGTH,
+        draft_rows=DRAFT_ROWS,
+        kernels=tables,
+        microbenchmarks=tables,
+    )
+    return Case(name, request, seconds)
+
+
+CASES = (
+    case("35b-nvfp4", SMALL, "nvfp4", 20, drafts=DRAFTS),
+    case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 15),
+    case("35b-bf16", SMALL, "bf16", 15, drafts=DRAFTS),
+    case("122b-nvfp4", LARGE, "nvfp4", 15),
+    case("35b-nvfp4-routed-batches", SMALL, "nvfp4-routed", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
+    case("35b-bf16-batches", SMALL, "bf16", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
+    case("397b-nvfp4-slice", "qwen3.5-397b-a17b", "nvfp4", 15, layers=AS_MANY_AS_FIT),
+    case("27b-nvfp4-3.6", "qwen3.5-27b", "nvfp4-3.6", 12),
+    case("35b-fp8", SMALL, "fp8", 12),
+    case("27b-bf16", "qwen3.5-27b", "bf16", 12),
+    case("35b-nvfp4-batches", SMALL, "nvfp4", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
+)
+
+
+def main() -> None:
+    begin = perf_counter()
+    names = [each.name for each in CASES] + [BESIDE]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", default=",".join(names), help="in this order")
+    parser.add_argument("--seconds", type=float, default=225.0, help="of the whole run")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    known = {each.name: each for each in CASES}
+    for name in options.cases.split(","):
+        left = options.seconds - (perf_counter() - begin)
+        expected = known[name].seconds if name in known else 20.0
+        if left < expected:
+            print(f"== {name}: left out, {left:.0f} of {options.seconds:.0f} s are left", flush=True)
+            continue
+        print(f"== {name}", flush=True)
+        started = perf_counter()
+        path = options.output / f"gpu-{name}-{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
+        try:
+            if name == BESIDE:
+                beside(path, min(left, 30.0))
+            else:
+                run(known[name], path)
+        except (DraftproofError, RuntimeError) as error:
+            traceback.print_exc()
+            print(f"== {name} failed: {error}", flush=True)
+        # What a case made is unreachable now; graphs and weights hang together in cycles.
+        gc.collect()
+        torch.cuda.empty_cache()
+        print(f"== {name}: {perf_counter() - started:.1f} s", flush=True)
+
+
+def run(chosen: Case, path: Path) -> None:
+    """One case of ours."""
+    result = run_bench(chosen.request, Gpu(), lambda line: print(line, flush=True))
+    command = " ".join(["python -m benchmarks.h200_all", *sys.argv[1:]])
+    write_result(path, result_json(result, f"{command} (case {chosen.name})"))
+
+
+def beside(path: Path, seconds: float) -> None:
+    """What transformers does with the same shape."""
+    from benchmarks import transformers_beside
+
+    transformers_beside.main(
+        ["--shape", SMALL, "--new-tokens", "24", "--seconds", str(seconds), "--output-json", str(path)]
+    )
+
+
+if __name__ == "__main__":
+    main()
