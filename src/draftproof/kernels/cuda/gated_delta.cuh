@@ -103,7 +103,8 @@ struct Times {
 struct Gate { float log_decay, beta; };
 __device__ __forceinline__ Gate gate_of(float a, float b, float negative_a, float dt_bias) {
   const float biased = a + dt_bias;
-  return {negative_a * (biased > 20.f ? biased : log1pf(__expf(biased))), __fdividef(1.f, 1.f + __expf(-b))};
+  // softplus; the logarithm's absolute error is what counts
+  return {negative_a * (fmaxf(biased, 0.f) + __logf(1.f + __expf(-fabsf(biased)))), __fdividef(1.f, 1.f + __expf(-b))};
 }
 
 // Products between ROWS queries and keys, times the decays between them, by all WARPS warps; 8 lanes make one.

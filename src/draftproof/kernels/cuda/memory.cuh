@@ -68,10 +68,6 @@ __device__ __forceinline__ void fetch_bulk(uint32_t destination, const void* sou
   barrier_expect(barrier, bytes);
   copy_bulk(destination, source, bytes, barrier);
 }
-// Ask for `bytes` to be brought into L2: memory stays busy while a kernel has no room for them yet.
-__device__ __forceinline__ void prefetch_bulk(const void* source, uint32_t bytes) {
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source), "r"(bytes) : "memory");
-}
 // Copies of 4 bytes by one thread, in groups of its own: wait until at most `PENDING` groups are under way.
 __device__ __forceinline__ void copy_4(uint32_t destination, const void* source) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(destination), "l"(source) : "memory");

@@ -33,9 +33,15 @@ MULTIPROCESSORS = 132
 RING_BYTES = 96 * 1024
 """Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's
 ring finds room beside it."""
+SMALL_RING_BYTES = 64 * 1024
+"""For weights that have to be decoded: more in flight gains nothing."""
 LARGE_RING_BYTES = 192 * 1024
 """For matrices that take so long that the next kernel's start does not matter."""
-MANY_BYTES = 320 * 1024
+WIDE_RING_BYTES = 128 * 1024
+"""For 16 warps."""
+BLOCK_OF_TWO_BYTES = 48 * 1024
+"""For each of two blocks of a multiprocessor."""
+MANY_BYTES = 256 * 1024
 """Of a multiprocessor's part of a matrix, from which on it is large."""
 MOST_STAGES = 24
 UNITS_OF_A_WARP = 4
@@ -52,7 +58,6 @@ class Plan:
         warps: of a block.
         step: units of 128 inputs that a warp fetches at a time.
         stages: fetches in flight of a warp.
-        far: fetches before those that L2 is asked for.
         group: tiles that share a pass over x, which is then read again for every group; 0 keeps a warp's part
             of x in its registers.
         blocks: launched for each multiprocessor.
@@ -62,7 +67,6 @@ class Plan:
     warps: int
     step: int
     stages: int
-    far: int = 0
     group: int = 0
     blocks: int = 1
     resident: int = 2
@@ -72,21 +76,31 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
     """The plan for a matrix and a number of rows, from measurements on an H200 (`measure.py`)."""
     units = -(-matrix.columns // UNIT_COLUMNS)
     size = unit_bytes(matrix.format)
+    is_wide = matrix.format is WeightFormat.BF16
+    is_large = matrix.blocks.shape[0] * units * size > MANY_BYTES * MULTIPROCESSORS
     sets = 2 if rows > 8 else 1
     if units * sets > MOST_UNITS_KEPT:
         warps = min(16 if matrix.format is WeightFormat.NVFP4 else 8, units)
-        step, group = 1, 3 // sets
-    else:
-        warps, group = _even_warps(units, -(-units * sets // UNITS_OF_A_WARP)), 0
-        step = min(2, -(-units // warps))
-    is_large = matrix.blocks.shape[0] * units * size > MANY_BYTES * MULTIPROCESSORS
-    is_nvfp4 = matrix.format is WeightFormat.NVFP4
-    # Decoding NVFP4 keeps the warps busy; two blocks hide each other's waits.
-    blocks = 2 if is_large and is_nvfp4 and sets == 1 and warps <= 8 else 1
-    ring = LARGE_RING_BYTES if is_large and (blocks == 2 or not is_nvfp4) else RING_BYTES
-    stages = max(1, min(MOST_STAGES, ring // (blocks * warps * step * size)))
-    resident = 2 if warps <= 8 and sets == 1 else 1
-    return Plan(warps, step, stages, group=group, blocks=blocks, resident=resident)
+        return Plan(warps, 1, _stages(RING_BYTES, warps * size), group=3 // sets, resident=1)
+    least = -(-units * sets // UNITS_OF_A_WARP)
+    if not is_large and units >= 32 and units % 16 == 0:
+        least = 16
+    warps = _even_warps(units, least)
+    step = min(2, -(-units // warps))
+    # Decoding keeps the warps busy: two blocks hide each other's waits.
+    if is_large and not is_wide and sets == 1 and warps == 8:
+        step = 2 if matrix.format is WeightFormat.NVFP4 else 1
+        return Plan(warps, step, _stages(BLOCK_OF_TWO_BYTES, warps * step * size), blocks=2)
+    ring = (LARGE_RING_BYTES if is_large else RING_BYTES) if is_wide else SMALL_RING_BYTES
+    if warps == 16:
+        step, ring = (1 if is_wide else step), WIDE_RING_BYTES
+    return Plan(
+        warps, step, _stages(ring, warps * step * size), resident=2 if warps <= 8 and sets == 1 else 1
+    )
+
+
+def _stages(ring: int, stage: int) -> int:
+    return max(1, min(MOST_STAGES, ring // stage))
 
 
 def _even_warps(units: int, least: int) -> int:
@@ -200,7 +214,6 @@ def _kernel(
         WARPS=plan.warps,
         STEP=plan.step,
         STAGES=plan.stages,
-        FAR=plan.far,
         COLUMNS=_columns(rows),
         NORM=int(has_norm),
         BLOCK_SCALE=block_scale,

@@ -2,13 +2,13 @@
 //
 // One block per multiprocessor (or a few) walks over every gridDim-th tile of 16 outputs. The inputs are cut into units
 // of 128; each of WARPS warps has a run of units, keeps its part of x in registers and multiplies it with its part of
-// every tile, which lane 0 fetches STAGES steps ahead into the warp's own ring of shared memory; for FAR steps before
-// that it asks L2. One more warp adds the parts of a tile, in order, and finishes it while the others are at the next
-// one. Weights are fetched before the wait for the predecessor, and dependents are released at once: where half of a
-// multiprocessor is enough for this kernel, the next one's rings fill while it runs.
+// every tile, which lane 0 fetches STAGES steps ahead into the warp's own ring of shared memory. One more warp adds the
+// parts of a tile, in order, and finishes it while the others are at the next one. Weights are fetched before the wait
+// for the predecessor, and dependents are released at once: where half of a multiprocessor is enough for this kernel,
+// the next one's rings fill while it runs.
 //
-// Macros: FORMAT 0 BF16, 1 FP8, 2 INT8, 3 NVFP4; K inputs; WARPS; STEP units of a stage; STAGES of a ring; FAR; COLUMNS
-// 4, 8 or 16, at least the rows of x; NORM; BLOCK_SCALE 0, 1 (128 x 128), 2 (128 x 128, paired matrix); PAIRS (SiLU of
+// Macros: FORMAT 0 BF16, 1 FP8, 2 INT8, 3 NVFP4; K inputs; WARPS; STEP units of a stage; STAGES of a ring; COLUMNS 4,
+// 8 or 16, at least the rows of x; NORM; BLOCK_SCALE 0, 1 (128 x 128), 2 (128 x 128, paired matrix); PAIRS (SiLU of
 // pairs); RESIDUAL; WIDE (float32 out); RESIDENT blocks whose registers must fit on a multiprocessor; GROUP tiles that
 // share a pass over x, which is read anew for each group (0: x stays in registers).
 #include "packed_linear_products.cuh"
@@ -38,7 +38,6 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
   const uint32_t barrier = shared_address(&barriers[me.warp][0]);
   Cursor next = {0, 0, 0, blocks + blockIdx.x * TILE_BYTES + me.first * UNIT_CHUNKS * CHUNK_BYTES,
                  block_scale + ((size_t)blockIdx.x * UNITS + me.first) * 16};
-  Cursor far = next;
   if (me.lane == 0) {
     for (int q = 0; q <= STAGES; q++) barrier_init(barrier + q * 8);
     barrier_init_done();
@@ -50,15 +49,9 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
       fetch(next, shared_address(ring) + q * STAGE_BYTES, barrier + q * 8, me);
       advance(next, mine);
     }
-    far = next;
-    for (int q = STAGES; q < STAGES + FAR && q < mine * STEPS; q++) {
-      fetch_far(far, me);
-      advance(far, mine);
-    }
   }
   __syncwarp();
   release_dependents();
   wait_for_predecessors();
-  multiply_tiles(sums, squares, ring, barrier, norms, x, x_stride, rows, block_scale, scale_rows, mine, next, far,
-                 me);
+  multiply_tiles(sums, squares, ring, barrier, norms, x, x_stride, rows, block_scale, scale_rows, mine, next, me);
 }

@@ -110,7 +110,7 @@ __device__ __forceinline__ float2 block_scale_of(const float* block_scale, int i
 __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, const uint8_t* ring, uint32_t barrier,
                                                const float* norms, const bfloat16* x, int x_stride, int rows,
                                                const float* block_scale, int scale_rows, int mine, Cursor next,
-                                               Cursor far, const Lane& me) {
+                                               const Lane& me) {
   const uint32_t ring_at = shared_address(ring);
   const int total = mine * STEPS;
   const Nvfp4Masks masks = nvfp4_masks();
@@ -198,10 +198,6 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
         if (me.lane == 0 && q + STAGES < total) {
           fetch(next, ring_at + stage * STAGE_BYTES, barrier + stage * 8, me);
           advance(next, mine);
-          if (FAR && q + STAGES + FAR < total) {
-            fetch_far(far, me);
-            advance(far, mine);
-          }
         }
         q++;
         if (++stage == STAGES) { stage = 0; parity ^= 1; }

@@ -50,8 +50,3 @@ __device__ __forceinline__ void fetch(const Cursor& at, uint32_t ring, uint32_t 
   copy_bulk(ring, at.source + at.step * WEIGHT_BYTES, bytes, barrier);
   if (FORMAT == 2) copy_bulk(ring + WEIGHT_BYTES, at.scales + at.step * STEP * 16, units * SCALE_BYTES, barrier);
 }
-__device__ __forceinline__ void fetch_far(const Cursor& at, const Lane& me) {
-  int units;
-  const uint32_t bytes = step_bytes(at, units, me);
-  if (units) prefetch_bulk(at.source + at.step * WEIGHT_BYTES, bytes);
-}
