@@ -1,22 +1,27 @@
-"""All GPU figures in one run of less than four minutes: every case of `draftproof bench`, transformers beside it.
+"""All GPU figures in one run of less than four minutes: `draftproof bench` case by case, transformers beside it.
 
     python -m benchmarks.h200_all [--cases NAME,NAME] [--seconds 225] [--output FOLDER]
 
-Writes `gpu-NAME-<date>.json` for every case as soon as it is done; `benchmarks.gpu_table` makes tables of them.
-A case for which the time does not suffice is named and left out. Acceptance is simulated (3.0 tokens a pass at
-K = 3, the same chance for each draft at a smaller K) and named so in every line: the weights were never trained.
+Writes `gpu-NAME-<date>.json` for every case as soon as it is done; `benchmarks.gpu_table` makes tables of
+them. A case for which the time does not suffice is named and left out; one that fails or hangs is named, and
+the rest goes on in a fresh process. Acceptance is simulated (3.0 tokens a pass at K = 3, the same chance for
+each draft at a smaller K) and named so in every line: the weights were never trained.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Timer
 from time import perf_counter
+from typing import NoReturn
 
 import torch
 
@@ -33,6 +38,9 @@ DRAFTS = (0, 1, 2, 3)
 ACCEPT_LENGTH = 3.0
 DRAFT_ROWS = 32_768
 BESIDE = "transformers-35b-bf16"
+PATIENCE = 3.0
+"""Times its expected seconds that a case may take: kernels are compiled when they are first used."""
+LEAST_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -97,28 +105,48 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=225.0, help="of the whole run")
     parser.add_argument("--output", type=Path, default=RESULTS)
     options = parser.parse_args()
-    known = {each.name: each for each in CASES}
-    for name in options.cases.split(","):
+    wanted = options.cases.split(",")
+    expected = {each.name: each.seconds for each in CASES} | {BESIDE: 20.0}
+    for place, name in enumerate(wanted):
         left = options.seconds - (perf_counter() - begin)
-        expected = known[name].seconds if name in known else 20.0
-        if left < expected:
+        if left < expected[name]:
             print(f"== {name}: left out, {left:.0f} of {options.seconds:.0f} s are left", flush=True)
             continue
         print(f"== {name}", flush=True)
+
+        def go_on(reason: str, name: str = name, rest: Sequence[str] = tuple(wanted[place + 1 :])) -> None:
+            print(f"== {name} {reason}", flush=True)
+            seconds = options.seconds - (perf_counter() - begin)
+            anew(rest, seconds, options.output)
+
+        watch = Timer(PATIENCE * expected[name], go_on, ("hangs",))
+        watch.daemon = True
+        watch.start()
         started = perf_counter()
         path = options.output / f"gpu-{name}-{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
         try:
             if name == BESIDE:
                 beside(path, min(left, 30.0))
             else:
-                run(known[name], path)
+                run(next(each for each in CASES if each.name == name), path)
         except (DraftproofError, RuntimeError) as error:
             traceback.print_exc()
-            print(f"== {name} failed: {error}", flush=True)
+            watch.cancel()
+            # After a fault of a kernel nothing works in this process.
+            go_on(f"failed: {error}")
+        watch.cancel()
         # What a case made is unreachable now; graphs and weights hang together in cycles.
         gc.collect()
         torch.cuda.empty_cache()
         print(f"== {name}: {perf_counter() - started:.1f} s", flush=True)
+
+
+def anew(cases: Sequence[str], seconds: float, output: Path) -> NoReturn:
+    """The remaining cases in a fresh process in this one's place."""
+    if not cases or seconds < LEAST_SECONDS:
+        os._exit(1)
+    arguments = ["--cases", ",".join(cases), "--seconds", f"{seconds:.0f}", "--output", str(output)]
+    os.execv(sys.executable, [sys.executable, "-m", "benchmarks.h200_all", *arguments])
 
 
 def run(chosen: Case, path: Path) -> None:
