@@ -1,6 +1,6 @@
-"""All GPU figures in one run of less than four minutes: `draftproof bench` case by case, transformers beside it.
+"""All GPU figures in one run of under four minutes: `draftproof bench` case by case, transformers beside it.
 
-    python -m benchmarks.h200_all [--cases NAME,NAME] [--seconds 225] [--output FOLDER]
+    python -m benchmarks.h200_all [--cases NAME,NAME] [--seconds 225] [--output FOLDER] [--backend OP=NAME]
 
 Writes `gpu-NAME-<date>.json` for every case as soon as it is done; `benchmarks.gpu_table` makes tables of
 them. A case for which the time does not suffice is named and left out; one that fails or hangs is named, and
@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Timer
@@ -28,7 +28,7 @@ import torch
 from benchmarks.record import RESULTS
 from draftproof.bench.place import Gpu
 from draftproof.bench.record import result_json, write_result
-from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest
+from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest, parse_backend
 from draftproof.bench.run import run_bench
 from draftproof.errors import DraftproofError
 
@@ -104,7 +104,9 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(names), help="in this order")
     parser.add_argument("--seconds", type=float, default=225.0, help="of the whole run")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--backend", action="append", default=[], help="as of draftproof bench")
     options = parser.parse_args()
+    backends = tuple(parse_backend(each) for each in options.backend)
     wanted = options.cases.split(",")
     expected = {each.name: each.seconds for each in CASES} | {BESIDE: 20.0}
     for place, name in enumerate(wanted):
@@ -117,7 +119,7 @@ def main() -> None:
         def go_on(reason: str, name: str = name, rest: Sequence[str] = tuple(wanted[place + 1 :])) -> None:
             print(f"== {name} {reason}", flush=True)
             seconds = options.seconds - (perf_counter() - begin)
-            anew(rest, seconds, options.output)
+            anew(rest, seconds, options)
 
         watch = Timer(PATIENCE * expected[name], go_on, ("hangs",))
         watch.daemon = True
@@ -128,7 +130,8 @@ def main() -> None:
             if name == BESIDE:
                 beside(path, min(left, 30.0))
             else:
-                run(next(each for each in CASES if each.name == name), path)
+                chosen = next(each for each in CASES if each.name == name)
+                run(replace(chosen, request=replace(chosen.request, backends=backends)), path)
         except (DraftproofError, RuntimeError) as error:
             traceback.print_exc()
             watch.cancel()
@@ -141,11 +144,12 @@ def main() -> None:
         print(f"== {name}: {perf_counter() - started:.1f} s", flush=True)
 
 
-def anew(cases: Sequence[str], seconds: float, output: Path) -> NoReturn:
+def anew(cases: Sequence[str], seconds: float, options: argparse.Namespace) -> NoReturn:
     """The remaining cases in a fresh process in this one's place."""
     if not cases or seconds < LEAST_SECONDS:
         os._exit(1)
-    arguments = ["--cases", ",".join(cases), "--seconds", f"{seconds:.0f}", "--output", str(output)]
+    arguments = ["--cases", ",".join(cases), "--seconds", f"{seconds:.0f}", "--output", str(options.output)]
+    arguments += [word for each in options.backend for word in ("--backend", each)]
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.h200_all", *arguments])
 
 
