@@ -58,7 +58,7 @@ def test_the_cuda_kernel_needs_a_gpu() -> None:
         (128, 4, cuda.SOME_HEADS),
         (512, 4, cuda.SOME_HEADS),
         (1024, 2, cuda.MANY_HEADS),
-        (4096, 8, cuda.MANY_HEADS),
+        (4096, 8, cuda.MANY_ROWS_OF_MANY_HEADS),
     ],
 )
 def test_the_launch_shape_follows_the_heads_of_the_batch(

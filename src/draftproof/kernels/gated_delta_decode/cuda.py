@@ -72,7 +72,7 @@ class BatchShape:
 
     blocks: int
     function: str = "gated_delta_decode_batch"
-    threads: int = 128
+    threads: int = 256
     split: int = 1
 
     @property
@@ -86,7 +86,7 @@ class BatchShape:
         vectors = 8 * -(-rows // 4) + window
         state = HEAD_DIM * HEAD_DIM + 32
         floats = state + HEAD_DIM * (vectors + rows + room) + vectors * (rows + window)
-        floats += 2 * (rows + room) + 4 * rows
+        floats += 2 * (rows + room) + 8 * rows
         return -(-(floats * 4 + 16) // 16) * 16
 
 
@@ -96,7 +96,8 @@ FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
 SOME_HEADS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
 ONE_ROW = RegisterShape(split=1, slices=4, columns=4, blocks=2)
 MANY_HEADS = BatchShape(blocks=3)
-SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, ONE_ROW, MANY_HEADS)
+MANY_ROWS_OF_MANY_HEADS = BatchShape(blocks=2)
+SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, ONE_ROW, MANY_HEADS, MANY_ROWS_OF_MANY_HEADS)
 
 
 def launch_shape(heads: int, rows: int) -> LaunchShape:
@@ -106,7 +107,9 @@ def launch_shape(heads: int, rows: int) -> LaunchShape:
         return FEW_HEADS
     if rows == 1:
         return ONE_ROW
-    return SOME_HEADS if heads <= 4 * MULTIPROCESSORS else MANY_HEADS
+    if heads <= 4 * MULTIPROCESSORS:
+        return SOME_HEADS
+    return MANY_HEADS if rows <= 4 else MANY_ROWS_OF_MANY_HEADS
 
 
 def supports(

@@ -257,6 +257,17 @@ void gated_delta_decode(
     for (int o = 1; o < 32 / SLICES; o <<= 1) square += __shfl_xor_sync(~0u, square, o);
     squares[i] = square;
   }
+  // Outputs of the rows that this lane writes, all but the norm's factor.
+  float o[OUT_ROWS][VEC];
+#pragma unroll
+  for (int n = 0; n < OUT_ROWS; n++)
+#pragma unroll
+    for (int e = 0; e < VEC; e++) {
+      o[n][e] = 0.f;
+#pragma unroll
+      for (int i = n * SLICES; i < ROWS && i < (n + 1) * SLICES; i++) o[n][e] = i == n * SLICES + slice ? r[i][e] : o[n][e];
+      o[n][e] *= weight[e] * quick_silu(z[n].at(e));
+    }
   if constexpr (SPLIT > 1) wait_for_cluster();
   if (lane < SPLIT)
 #pragma unroll
@@ -270,17 +281,13 @@ void gated_delta_decode(
   for (int n = 0; n < OUT_ROWS; n++) {
     const int row = n * SLICES + slice;
     if (row < ROWS) {
-      float square = 0.f, o[VEC];
+      float square = 0.f;
 #pragma unroll
       for (int m = 0; m < SPLIT * WARPS; m++) square += shared.squares[m][row];
       const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
-#pragma unroll
-      for (int i = 0; i < ROWS; i++) if (row == i)
-#pragma unroll
-        for (int e = 0; e < VEC; e++) o[e] = r[i][e] * factor * weight[e] * quick_silu(z[n].at(e));
       Inputs<VEC> rounded;
 #pragma unroll
-      for (int e = 0; e < VEC; e += 2) rounded.pair[e / 2] = pack_pair(o[e], o[e + 1]);
+      for (int e = 0; e < VEC; e += 2) rounded.pair[e / 2] = pack_pair(o[n][e] * factor, o[n][e + 1] * factor);
       rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + block * COLUMNS + column);
     }
   }

@@ -1,4 +1,4 @@
-// The gated delta decode kernel for many heads at a time (batches). Each block of 4 warps brings its head's whole
+// The gated delta decode kernel for many heads at a time (batches). Each block of 8 warps brings its head's whole
 // state into shared memory by bulk copies and takes it back so, and three blocks of a multiprocessor overlap; the
 // products with the state are done by tensor cores, so that little but the memory's time remains.
 //
@@ -9,14 +9,14 @@
 // low times low are summed. What is added to the state is summed apart and added in float32.
 //
 // Lanes are (g = lane / 4, t = lane % 4) as in the matrix units' fragments. Of the state, a lane works on value
-// columns 32 * warp + 4 * g + 0..3 and, in step s = 0..15, on key rows 32 * t + 2 * s + 0..1. The four quarters of the
+// columns 16 * warp + 2 * g + 0..1 and, in step s = 0..15, on key rows 32 * t + 2 * s + 0..1. The four quarters of the
 // state (one for each t) lie 32 bytes further apart than their size, so that no two lanes meet in a bank. A vector
 // over key rows is kept in the order of steps: place 8 * s + 2 * t + e for key row 32 * t + 2 * s + e.
 // Of the rows, lane t works on rows t and t + 4.
 //
 // Defined from outside: KEY_HEADS, VALUE_HEADS, ROWS, WINDOW (room of the stash), STASH (else the new rows are
 // certain and enter the state), BLOCKS (resident blocks to compile for).
-#define WARPS 4
+#define WARPS 8
 #define ROOM (WINDOW > 0 ? WINDOW : 1)
 #include "gated_delta.cuh"
 
@@ -73,42 +73,33 @@ struct Sums {
   __device__ __forceinline__ float of(int e) const { return part[0][e] + part[1][e] + part[2][e]; }
 };
 
-// One of the three parts of all rows through the convolution, by one warp: 0 keys, 1 values, 2 queries.
+enum Kind { KEY, VALUE, QUERY };
+
+// Consecutive rows of one kind through the convolution, by one warp.
+template <int COUNT>
 struct Part {
-  int kind, channel, lane;
-  bool keeps;                         // writes what the next window needs
-  Inputs<4> columns[3 + WINDOW + 1];  // committed inputs, then the pending rows'; zeros behind them
-  Inputs<4> fresh[3 + ROWS];          // the three before the new rows, then the new rows'
+  Kind kind;
+  int channel, lane;
+  Inputs<4> columns[3 + COUNT];  // the three inputs before the rows, then theirs
   Taps<4> taps;
 
-  __device__ __forceinline__ void load_old(const Times& times, const float* weights) {
+  // Rows from time `first` on; from time `end` on there is nothing, which is zeros.
+  __device__ __forceinline__ void load(const Times& times, int first, int end) {
 #pragma unroll
-    for (int i = 0; i < 3 + WINDOW; i++) {
+    for (int i = 0; i < 3 + COUNT; i++) {
       columns[i].pair[0] = columns[i].pair[1] = 0;
-      if (i < 3 + times.pending) columns[i].load(times.at(i - 3) + channel);
-    }
-    taps.load(weights, channel);
-  }
-  __device__ __forceinline__ void load_fresh(const Times& times) {
-#pragma unroll
-    for (int i = 0; i < ROWS; i++) fresh[3 + i].load(times.at(times.pending + i) + channel);
-#pragma unroll
-    for (int j = 0; j < 3; j++) {
-      fresh[j] = columns[j];
-#pragma unroll
-      for (int i = 1; i <= WINDOW; i++) if (i <= times.pending) fresh[j] = columns[i + j];
+      if (first + i - 3 < end) columns[i].load(times.at(first + i - 3) + channel);
     }
   }
-  // COUNT rows at a time, so that their sums over the warp overlap. Rows that are not there are zeros.
-  template <int COUNT>
-  __device__ __forceinline__ void make_rows(const Inputs<4>* x, float (*values)[DIM], float (*vectors)[DIM], int first, int step) const {
+  // To places `row`, `row` + `step` .. of the vectors, or to rows 0, 1 .. of the values.
+  __device__ __forceinline__ void run(float (*values)[DIM], float (*vectors)[DIM], int row, int step) const {
     float y[COUNT][4], square[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      taps.apply(x + i, y[i]);
+      taps.apply(columns + i, y[i]);
       square[i] = y[i][0] * y[i][0] + y[i][1] * y[i][1] + y[i][2] * y[i][2] + y[i][3] * y[i][3];
     }
-    if (kind == 1) {
+    if (kind == VALUE) {
 #pragma unroll
       for (int i = 0; i < COUNT; i++) put<4>(values[i] + lane * 4, y[i]);
       return;
@@ -120,22 +111,18 @@ struct Part {
     const int place = 16 * (lane % 8) + 2 * (lane / 8);
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      const int row = first + step * i;
-      const float factor = rsqrtf(square[i] + 1e-6f) * (kind == 2 ? QUERY_SCALE : 1.f);
+      const float factor = rsqrtf(square[i] + 1e-6f) * (kind == QUERY ? QUERY_SCALE : 1.f);
 #pragma unroll
       for (int e = 0; e < 4; e++) y[i][e] *= factor;
       put<2>(vectors[row] + place_in(row, place), y[i]); put<2>(vectors[row] + place_in(row, place + 8), y[i] + 2);
+      row += step;
     }
   }
-  __device__ __forceinline__ void run(Shared& shared, bfloat16* kept, bfloat16* stash) const {
-    if constexpr (WINDOW > 0) if (kind != 2) make_rows<WINDOW>(columns, shared.old_v, shared.vectors, OLD, 1);
-    make_rows<ROWS>(fresh, shared.v, shared.vectors, kind == 2, 2);
-    if (!keeps) return;
+  // COUNT or fewer columns to consecutive times of a pool.
+  template <int N>
+  __device__ __forceinline__ void keep(bfloat16* pool, int first) const {
 #pragma unroll
-    for (int i = 0; i < 3; i++) fresh[i + (STASH ? 0 : ROWS)].store(kept + i * CONV_DIM + channel);
-    if (STASH)
-#pragma unroll
-      for (int i = 0; i < ROWS; i++) fresh[3 + i].store(stash + i * CONV_DIM + channel);
+    for (int i = 0; i < N; i++) columns[first + i].store(pool + i * CONV_DIM + channel);
   }
 };
 
@@ -166,68 +153,66 @@ __device__ __forceinline__ void make_gram(Shared& shared, int first, bool old_ke
   }
 }
 
-// sums[tile] are the products of the state's columns 0, 1 and 2, 3 with 8 vectors: of tile j the keys and queries
-// 4j + t, of the last one the pending keys t and t + 4.
-__device__ __forceinline__ void read_state(const Shared& shared, Sums (*sums)[2], int warp, int lane) {
+// sums[tile] are the products of the state's columns with 8 vectors: of tile j the keys and queries 4j + t, of the last
+// one the pending keys t and t + 4.
+__device__ __forceinline__ void read_state(const Shared& shared, Sums* sums, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
-  const float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
+  const float* state = shared.state + t * QUARTER + 16 * warp + 2 * g;
   const int old_row = WINDOW > 4 ? min(OLD + g / 2 + 4 * (g % 2), VECTORS - 1) : min(OLD + g / 2, VECTORS - 1);
-#pragma unroll 2
+#pragma unroll 4
   for (int s = 0; s < 16; s++) {
-    const float4 a = *(const float4*)(state + 2 * s * DIM), b = *(const float4*)(state + (2 * s + 1) * DIM);
-    const Split first[4] = {split(a.x), split(a.y), split(b.x), split(b.y)}, second[4] = {split(a.z), split(a.w), split(b.z), split(b.w)};
+    const float2 a = *(const float2*)(state + 2 * s * DIM), b = *(const float2*)(state + (2 * s + 1) * DIM);
+    const Split parts[4] = {split(a.x), split(a.y), split(b.x), split(b.y)};
 #pragma unroll
     for (int j = 0; j < NEW_TILES + (WINDOW > 0); j++) {
       const int row = j < NEW_TILES ? 8 * j + g : old_row;
       const float2 x = *(const float2*)&shared.vectors[row][place_in(row, 8 * s + 2 * t)];
-      const Split x0 = split(x.x), x1 = split(x.y);
-      sums[j][0].add(first, x0, x1); sums[j][1].add(second, x0, x1);
+      sums[j].add(parts, split(x.x), split(x.y));
     }
   }
 }
 
 // state = state * decay + sum over groups of 4 rows: key (group, t) outer corrections (group, t).
 template <int GROUPS>
-__device__ __forceinline__ void update_state(Shared& shared, const float (*corrections)[4], const int* rows, const bool* valid,
+__device__ __forceinline__ void update_state(Shared& shared, const float (*corrections)[2], const int* rows, const bool* valid,
                                              float decay, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
-  float* state = shared.state + t * QUARTER + 32 * warp + 4 * g;
+  float* state = shared.state + t * QUARTER + 16 * warp + 2 * g;
+  Split a[GROUPS][2];
+#pragma unroll
+  for (int n = 0; n < GROUPS; n++) { a[n][0] = split(corrections[n][0]); a[n][1] = split(corrections[n][1]); }
 #pragma unroll 4
   for (int s = 0; s < 16; s++) {
-    float d[2][4] = {};
+    float d[4] = {0.f, 0.f, 0.f, 0.f}, small[4] = {0.f, 0.f, 0.f, 0.f};
 #pragma unroll
     for (int n = 0; n < GROUPS; n++) {
       const Split b = split(valid[n] ? shared.vectors[rows[n]][place_in(rows[n], 8 * s + g)] : 0.f);
-#pragma unroll
-      for (int m = 0; m < 2; m++) {
-        const Split a0 = split(corrections[n][2 * m]), a1 = split(corrections[n][2 * m + 1]);
-        multiply_4(d[m], a0.low, a1.low, b.high); multiply_4(d[m], a0.high, a1.high, b.low); multiply_4(d[m], a0.high, a1.high, b.high);
-      }
+      multiply_4(small, a[n][0].low, a[n][1].low, b.high); multiply_4(small, a[n][0].high, a[n][1].high, b.low);
+      multiply_4(d, a[n][0].high, a[n][1].high, b.high);
     }
-    float4* a = (float4*)(state + 2 * s * DIM); float4* b = (float4*)(state + (2 * s + 1) * DIM);
-    const float4 x = *a, y = *b;
-    *a = make_float4(fmaf(x.x, decay, d[0][0]), fmaf(x.y, decay, d[0][2]), fmaf(x.z, decay, d[1][0]), fmaf(x.w, decay, d[1][2]));
-    *b = make_float4(fmaf(y.x, decay, d[0][1]), fmaf(y.y, decay, d[0][3]), fmaf(y.z, decay, d[1][1]), fmaf(y.w, decay, d[1][3]));
+    float2* x = (float2*)(state + 2 * s * DIM); float2* y = (float2*)(state + (2 * s + 1) * DIM);
+    *x = make_float2(fmaf(x->x, decay, d[0] + small[0]), fmaf(x->y, decay, d[2] + small[2]));
+    *y = make_float2(fmaf(y->x, decay, d[1] + small[1]), fmaf(y->y, decay, d[3] + small[3]));
   }
 }
 
-// Corrections (to u, old_u) and outputs (to o) of this lane's rows t and t + 4, four value columns each.
+// Corrections (to u, old_u) and outputs (to o) of this lane's rows t and t + 4, two value columns each.
 struct Solution {
-  float u[NEW_TILES][4], o[NEW_TILES][4], old_u[OLD_TILES + 1][4];
+  float u[NEW_TILES][2], o[NEW_TILES][2], old_u[OLD_TILES + 1][2];
 
   // Row `j` of the block is solved: `mine` holds it, times its beta, in the lanes t = j % 4.
   __device__ __forceinline__ void apply(const Shared& shared, const float* mine, int j, bool old, int pending, int lane) {
     const int t = lane % 4, column = old ? ROWS + j : j;
-    float seen[4];
+    float seen[2];
 #pragma unroll
-    for (int m = 0; m < 4; m++) seen[m] = __shfl_sync(~0u, mine[m], (lane & ~3) | (j & 3));
+    for (int m = 0; m < 2; m++) seen[m] = __shfl_sync(~0u, mine[m], (lane & ~3) | (j & 3));
     if (old)
 #pragma unroll
       for (int n = 0; n < OLD_TILES; n++) {
         const int i = 4 * n + t;
         const float factor = i > j && i < pending ? shared.gram[OLD + i][column] * shared.old_beta[i] : 0.f;
 #pragma unroll
-        for (int m = 0; m < 4; m++) old_u[n][m] = fmaf(-factor, seen[m], old_u[n][m]);
+        for (int m = 0; m < 2; m++) old_u[n][m] = fmaf(-factor, seen[m], old_u[n][m]);
       }
 #pragma unroll
     for (int n = 0; n < NEW_TILES; n++) {
@@ -235,18 +220,18 @@ struct Solution {
       const float factor = i < ROWS && (old || i > j) ? shared.gram[2 * i][column] * shared.beta[i] : 0.f;
       const float weight = i < ROWS && (old || i >= j) ? shared.gram[2 * i + 1][column] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 4; m++) { u[n][m] = fmaf(-factor, seen[m], u[n][m]); o[n][m] = fmaf(weight, seen[m], o[n][m]); }
+      for (int m = 0; m < 2; m++) { u[n][m] = fmaf(-factor, seen[m], u[n][m]); o[n][m] = fmaf(weight, seen[m], o[n][m]); }
     }
   }
-  __device__ __forceinline__ void solve(const Shared& shared, const Sums (*sums)[2], int pending, int warp, int lane) {
-    const int g = lane / 4, t = lane % 4, column = 32 * warp + 4 * g;
+  __device__ __forceinline__ void solve(const Shared& shared, const Sums* sums, int pending, int warp, int lane) {
+    const int g = lane / 4, t = lane % 4, column = 16 * warp + 2 * g;
 #pragma unroll
     for (int n = 0; n < OLD_TILES; n++) {
       const int i = 4 * n + t;
       const bool real = i < pending;
       const float fade = real ? __expf(shared.old_since[i]) : 0.f, beta = real ? shared.old_beta[i] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 4; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES][m / 2].of(2 * (m % 2) + n)) : 0.f;
+      for (int m = 0; m < 2; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES].of(2 * m + n)) : 0.f;
     }
 #pragma unroll
     for (int n = 0; n < NEW_TILES; n++) {
@@ -254,9 +239,9 @@ struct Solution {
       const bool real = i < ROWS;
       const float fade = real ? __expf(shared.since[i]) : 0.f, beta = real ? shared.beta[i] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 4; m++) {
-        u[n][m] = real ? beta * (shared.v[i][column + m] - fade * sums[n][m / 2].of(2 * (m % 2))) : 0.f;
-        o[n][m] = real ? fade * sums[n][m / 2].of(2 * (m % 2) + 1) : 0.f;
+      for (int m = 0; m < 2; m++) {
+        u[n][m] = real ? beta * (shared.v[i][column + m] - fade * sums[n].of(2 * m)) : 0.f;
+        o[n][m] = real ? fade * sums[n].of(2 * m + 1) : 0.f;
       }
     }
 #pragma unroll
@@ -269,7 +254,7 @@ struct Solution {
     constexpr int GROUPS = OLD_TILES + (STASH ? 0 : NEW_TILES);
     const int t = lane % 4;
     const float end = STASH ? shared.old_since[pending - 1] : shared.since[ROWS - 1];
-    float corrections[GROUPS + 1][4]; int rows[GROUPS + 1]; bool valid[GROUPS + 1];
+    float corrections[GROUPS + 1][2]; int rows[GROUPS + 1]; bool valid[GROUPS + 1];
 #pragma unroll
     for (int n = 0; n < GROUPS; n++) {
       const bool old = n < OLD_TILES;
@@ -278,7 +263,7 @@ struct Solution {
       rows[n] = valid[n] ? (old ? OLD + i : 2 * i) : 0;
       const float fade = valid[n] ? __expf(end - (old ? shared.old_since[i] : shared.since[i])) : 0.f;
 #pragma unroll
-      for (int m = 0; m < 4; m++) corrections[n][m] = fade * (old ? old_u[n < OLD_TILES ? n : 0][m] : u[n < OLD_TILES ? 0 : n - OLD_TILES][m]);
+      for (int m = 0; m < 2; m++) corrections[n][m] = fade * (old ? old_u[n < OLD_TILES ? n : 0][m] : u[n < OLD_TILES ? 0 : n - OLD_TILES][m]);
     }
     update_state<GROUPS>(shared, corrections, rows, valid, __expf(end), warp, lane);
   }
@@ -292,7 +277,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   extern __shared__ __align__(128) uint8_t memory[];
   Shared& shared = *(Shared*)memory;
   const int head = blockIdx.x, sequence = blockIdx.y, key_head = head / (VALUE_HEADS / KEY_HEADS);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, column = 32 * warp + 4 * g;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, column = 16 * warp + 2 * g;
   const int slot = load_fresh_4(slots + sequence);
   float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM;
   const uint32_t barrier = shared_address(&shared.barrier);
@@ -308,28 +293,41 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
   const bfloat16* rows_in = projected + (size_t)sequence * ROWS * stride;
   const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM, rows_in + inputs_at, (size_t)stride, pending};
-  Inputs<4> z[NEW_TILES];
-  if (warp < 3) {
-    const int query_channel = key_head * DIM + lane * 4;
-    Part part;
-    part.kind = warp; part.lane = lane;
-    part.channel = warp == 0 ? KEY_HEADS * DIM + query_channel : warp == 1 ? 2 * KEY_HEADS * DIM + head * DIM + lane * 4 : query_channel;
-    part.keeps = warp == 1 || head % (VALUE_HEADS / KEY_HEADS) == 0;
-    part.load_old(times, taps);
+  const int query_channel = key_head * DIM + lane * 4, key_channel = KEY_HEADS * DIM + query_channel;
+  const int value_channel = 2 * KEY_HEADS * DIM + head * DIM + lane * 4;
+  const Kind kind = warp < 4 ? (Kind)(warp & 1) : QUERY;
+  const int channel = kind == KEY ? key_channel : kind == VALUE ? value_channel : query_channel;
+  if (warp < 2) {
+    if (WINDOW && pending) {
+      Part<ROOM> part = {kind, channel, lane};
+      part.taps.load(taps, channel);
+      part.load(times, 0, pending);
+      part.run(shared.old_v, shared.vectors, OLD, 1);
+    }
     wait_for_predecessors();
-    part.load_fresh(times);
-    part.run(shared, convolution + write_at * 3 * CONV_DIM, stash_inputs + write_at * WINDOW * CONV_DIM);
-  } else {
+  } else if (warp < 5) {
+    Part<ROWS> part = {kind, channel, lane};
+    part.taps.load(taps, channel);
+    wait_for_predecessors();
+    part.load(times, pending, pending + ROWS);
+    part.run(shared.v, shared.vectors, kind == QUERY, 2);
+    // One of a key head's value heads keeps the key head's inputs for the next window.
+    if (kind == VALUE || head % (VALUE_HEADS / KEY_HEADS) == 0) {
+      part.template keep<3>(convolution + write_at * 3 * CONV_DIM, STASH ? 0 : ROWS);
+      if (STASH) part.template keep<ROWS>(stash_inputs + write_at * WINDOW * CONV_DIM, 3);
+    }
+  } else if (warp == 5) {
     Gate gate = {0.f, 0.f};
     if (lane < pending) {
       const size_t at = (read_at * WINDOW + lane) * VALUE_HEADS + head;
       gate.log_decay = stash_log_decay[at]; gate.beta = stash_beta[at];
     }
+    const float my_negative_a = negative_a[head], my_dt_bias = dt_bias[head];
     wait_for_predecessors();
     const int row = lane - pending;
     if (row >= 0 && row < ROWS) {
       const bfloat16* line = rows_in + (size_t)row * stride;
-      gate = gate_of(widen(load_fresh_2(line + a_at + head)), widen(load_fresh_2(line + b_at + head)), negative_a[head], dt_bias[head]);
+      gate = gate_of(widen(load_fresh_2(line + a_at + head)), widen(load_fresh_2(line + b_at + head)), my_negative_a, my_dt_bias);
       if (STASH) {
         const size_t at = (write_at * WINDOW + row) * VALUE_HEADS + head;
         stash_log_decay[at] = gate.log_decay; stash_beta[at] = gate.beta;
@@ -340,11 +338,14 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     for (int o = 1; o < 16; o <<= 1) { const float before = __shfl_up_sync(~0u, since, o); if (lane >= o) since += before; }
     if (row < 0) { shared.old_since[lane] = since; shared.old_beta[lane] = gate.beta; }
     else if (row < ROWS) { shared.since[row] = since; shared.beta[row] = gate.beta; }
+  } else {
+    wait_for_predecessors();
   }
+  Inputs<2> z[NEW_TILES];
 #pragma unroll
   for (int n = 0; n < NEW_TILES; n++) if (4 * n + t < ROWS)
     z[n].load(rows_in + (size_t)(4 * n + t) * stride + gate_at + head * DIM + column);
-  const float4 weight = *(const float4*)(norm + column);
+  const float2 weight = *(const float2*)(norm + column);
   __syncthreads();
 
   if (warp == 0) make_gram(shared, 0, false, pending, lane);
@@ -353,16 +354,18 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     if (NEW_TILES > 1 && warp == 2) make_gram(shared, OLD, true, pending, lane);
   }
   barrier_wait(barrier, 0);
-  Sums sums[NEW_TILES + 1][2];
+  Sums sums[NEW_TILES + 1];
   read_state(shared, sums, warp, lane);
   __syncthreads();
   Solution solution;
   solution.solve(shared, sums, pending, warp, lane);
 #pragma unroll
   for (int n = 0; n < NEW_TILES; n++) {
-    float square = solution.o[n][0] * solution.o[n][0] + solution.o[n][1] * solution.o[n][1] + solution.o[n][2] * solution.o[n][2] + solution.o[n][3] * solution.o[n][3];
+    float* o = solution.o[n];
+    float square = o[0] * o[0] + o[1] * o[1];
     square += __shfl_xor_sync(~0u, square, 4); square += __shfl_xor_sync(~0u, square, 8); square += __shfl_xor_sync(~0u, square, 16);
     if (g == 0 && 4 * n + t < ROWS) shared.squares[warp][4 * n + t] = square;
+    o[0] *= weight.x * quick_silu(z[n].at(0)); o[1] *= weight.y * quick_silu(z[n].at(1));
   }
   const bool moves = !STASH || pending;
   if (moves) { solution.commit(shared, pending, warp, lane); fence_async_proxy(); }
@@ -373,13 +376,12 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   for (int n = 0; n < NEW_TILES; n++) {
     const int row = 4 * n + t;
     if (row < ROWS) {
-      const float square = shared.squares[0][row] + shared.squares[1][row] + shared.squares[2][row] + shared.squares[3][row];
+      float square = 0.f;
+#pragma unroll
+      for (int w = 0; w < WARPS; w++) square += shared.squares[w][row];
       const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
-      const float* o = solution.o[n];
-      Inputs<4> rounded;
-      rounded.pair[0] = pack_pair(o[0] * factor * weight.x * quick_silu(z[n].at(0)), o[1] * factor * weight.y * quick_silu(z[n].at(1)));
-      rounded.pair[1] = pack_pair(o[2] * factor * weight.z * quick_silu(z[n].at(2)), o[3] * factor * weight.w * quick_silu(z[n].at(3)));
-      rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + column);
+      *(uint32_t*)(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + column) =
+          pack_pair(solution.o[n][0] * factor, solution.o[n][1] * factor);
     }
   }
   if (moves && threadIdx.x == 0) finish_copies_back();
