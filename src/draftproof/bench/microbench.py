@@ -18,6 +18,7 @@ from draftproof.device.self_check import describe
 from draftproof.device.shapes import StepShape
 from draftproof.device.weights import AttentionMixer, DenseMlp, DeviceLayer, MixtureMlp, RecurrentMixer
 from draftproof.device.workspace import MixtureSpace, StepWorkspace, make_workspace
+from draftproof.kernels.decode_attention.parameters import Past
 from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentState
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
@@ -224,7 +225,14 @@ class _Ops:
         out = torch.empty_like(projected[:, : mixer.width]).contiguous()
         scratch = self._space.attention_scratch
         return lambda: self._kernels.decode_attention(
-            projected, mixer.parameters, cache.keys, cache.values, self._geometry, scratch, out=out
+            projected,
+            mixer.parameters,
+            cache.keys,
+            cache.values,
+            self._geometry,
+            scratch,
+            out=out,
+            past=Past.SETTLED,
         )
 
     def _sample(self) -> None:
