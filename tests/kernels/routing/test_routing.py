@@ -150,7 +150,7 @@ def test_kernels_take_bf16_routers_only() -> None:
         (512, 2048, 256, None),
         (1, 4096, 512, None),
         (513, 2048, 256, "513 rows, at most 512"),
-        (1, 1100, 256, "hidden size 1100 is no multiple of 256 from 1024 to 4096"),
+        (1, 1100, 256, "hidden size 1100 is no multiple of 512 from 1024 to 4096"),
         (1, 2048, 600, "8 of 600 experts"),
     ],
 )

@@ -19,10 +19,11 @@ GROUP_ROWS = 16
 """Rows of one thread block."""
 ROUTER_ROWS = 8
 """Of the router's rows, of one thread block."""
-WARP_INPUTS = 256
+THREAD_INPUTS = 4
+HIDDEN_MULTIPLE = 512
 MOST_ROWS = 512
 LEAST_HIDDEN, MOST_HIDDEN = 1024, 4096
-MOST_EXPERTS, MOST_CHOSEN = 512, 32
+MOST_EXPERTS, MOST_CHOSEN = 512, 16
 
 
 def supports_route(
@@ -46,8 +47,10 @@ def unsupported_shape(rows: int, hidden: int, router: PackedMatrix, spec: MoeSpe
         return f"{rows} rows, at most {MOST_ROWS}"
     if router.format is not WeightFormat.BF16:
         return f"the router is {router.format.value}, not bf16"
-    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % WARP_INPUTS:
-        return f"hidden size {hidden} is no multiple of {WARP_INPUTS} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
+    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % HIDDEN_MULTIPLE:
+        return (
+            f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
+        )
     if spec.num_experts > MOST_EXPERTS or spec.experts_per_token > MOST_CHOSEN:
         return f"{spec.experts_per_token} of {spec.num_experts} experts"
     return None
@@ -84,7 +87,7 @@ def route(
     row_room = hidden * 2 * (ROUTER_ROWS if few else GROUP_ROWS)
     sort_room = 0 if few else (spec.num_experts * -(-rows // 32) + 1) * 4 + rows * spec.experts_per_token * 8
     kernel = _kernel(hidden, spec, few, residual.device)
-    kernel.launch(grid, hidden // 8, arguments, max(row_room, sort_room))
+    kernel.launch(grid, hidden // THREAD_INPUTS, arguments, max(row_room, sort_room))
 
 
 def _kernel(hidden: int, spec: MoeSpec, few: bool, device: torch.device) -> Kernel:

@@ -1,7 +1,7 @@
 // Routing in one launch: norm, router product, the choice of each row, and the list of distinct experts (MANY 0, up
 // to 8 rows) or the pairs sorted by expert (MANY 1, up to 512 rows).
 //
-// A thread block multiplies 16 rows by COLUMNS of the router's rows, each warp 256 inputs of them. Logits go to the
+// A thread block multiplies 16 rows (8 of few) by 8 of the router's rows, each warp 128 inputs of them. Logits go to the
 // blocks that choose (the first ones of the same 16 rows), and choices to the block that lists (the very first), as
 // words that carry the number of the launch: whoever needs one looks until it has come. The last block to look moves
 // the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE.
@@ -10,16 +10,19 @@
 
 #define OUTPUTS (EXPERTS + SHARED)
 #define CHUNKS (HIDDEN / 32)
-#define WARPS (HIDDEN / 256)
+#define WARPS (HIDDEN / 128)
 #define THREADS (WARPS * 32)
-#define WARP_CHUNKS 8
-#define ROWS 16      // of a thread block
-#define COLUMNS 8    // router rows of a thread block
+#define WARP_CHUNKS 4
 #define FEW 8
+#define ROWS (MANY ? 16 : FEW)  // of a thread block
+#define COLUMNS 8               // router rows of a thread block
+#define SPLIT (THREADS >= 4 * ROWS * COLUMNS ? 4 : 2)  // threads that add up one logit
 #define LANE_EXPERTS ((EXPERTS + 31) / 32)
 #define WORDS ((EXPERTS + 31) / 32)
-#define MOST_ROWS 512
-#define PAIRS 16     // of a block of sorted pairs
+#define PAIRS 16                // of a block of sorted pairs
+
+constexpr int power_of_two(int least) { int n = 1; while (n < least) n *= 2; return n; }
+constexpr int BEST = power_of_two(TOP), MINE = power_of_two(LANE_EXPERTS) > BEST ? power_of_two(LANE_EXPERTS) : BEST;
 
 __device__ __forceinline__ void copy_async_16(void* destination, const void* source) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(destination)), "l"(source) : "memory");
@@ -46,9 +49,66 @@ __device__ __forceinline__ uint32_t sortable(float value) {
 }
 __device__ __forceinline__ float unsorted(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key); }
 
+// Numbers in descending order: a bitonic network.
+template <int N>
+__device__ __forceinline__ void sort_descending(uint32_t* key) {
+#pragma unroll
+  for (int run = 2; run <= N; run *= 2)
+#pragma unroll
+    for (int half = run / 2; half >= 1; half /= 2)
+#pragma unroll
+      for (int i = 0; i < N; i++)
+        if (!(i & half)) {
+          const uint32_t a = key[i], b = key[i + half];
+          key[i] = i & run ? min(a, b) : max(a, b);
+          key[i + half] = i & run ? max(a, b) : min(a, b);
+        }
+}
+
+// The best keys of the warp in descending order, in every lane, from those of the lane in that order.
+__device__ __forceinline__ void merge_lanes(uint32_t* best) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    uint32_t other[BEST];
+#pragma unroll
+    for (int i = 0; i < BEST; i++) other[i] = __shfl_xor_sync(~0u, best[BEST - 1 - i], step);
+#pragma unroll
+    for (int i = 0; i < BEST; i++) best[i] = max(best[i], other[i]);  // rises and falls, or the other way round
+#pragma unroll
+    for (int half = BEST / 2; half >= 1; half /= 2)
+#pragma unroll
+      for (int i = 0; i < BEST; i++)
+        if (!(i & half)) {
+          const uint32_t a = best[i], b = best[i + half];
+          best[i] = max(a, b);
+          best[i + half] = min(a, b);
+        }
+  }
+}
+
+// Which experts have the best keys, one after the other, where keys are equal: of these the lowest expert first.
+__device__ __forceinline__ void name_with_ties(uint32_t* key, int lane, int* chosen) {
+#pragma unroll 1
+  for (int j = 0; j < TOP; j++) {
+    uint32_t best = key[0];
+#pragma unroll
+    for (int i = 1; i < LANE_EXPERTS; i++) best = max(best, key[i]);
+    const uint32_t most = __reduce_max_sync(~0u, best);
+    int at = 0;
+#pragma unroll
+    for (int i = LANE_EXPERTS - 1; i >= 0; i--) if (key[i] == most) at = i;
+    const uint32_t mine = best == most ? (uint32_t)(at * 32 + lane) : ~0u, first = __reduce_min_sync(~0u, mine);
+    if (mine == first) {
+      chosen[j] = first;
+#pragma unroll
+      for (int i = 0; i < LANE_EXPERTS; i++) if (i == at) key[i] = 0u;
+    }
+  }
+}
+
 // The experts of one row by one warp: chosen[j] is written, and lane j returns the weight of the j-th best.
 __device__ __forceinline__ float choose(const word_t* words, uint32_t number, int lane, int* chosen) {
-  uint32_t key[LANE_EXPERTS];
+  uint32_t key[LANE_EXPERTS], sorted[MINE];
   bool late;
   do {
     word_t word[LANE_EXPERTS];
@@ -61,37 +121,38 @@ __device__ __forceinline__ float choose(const word_t* words, uint32_t number, in
       key[i] = i * 32 + lane < EXPERTS ? sortable(__uint_as_float((uint32_t)(word[i] >> 32))) : 0u;
     }
   } while (__any_sync(~0u, late));
+#pragma unroll
+  for (int i = 0; i < MINE; i++) sorted[i] = i < LANE_EXPERTS ? key[i] : 0u;
+  sort_descending<MINE>(sorted);
+  merge_lanes(sorted);
+  uint32_t mine = sorted[0];
+  bool distinct = true;
+  int reached = 0;
+#pragma unroll
+  for (int j = 1; j < TOP; j++) {
+    distinct = distinct && sorted[j] < sorted[j - 1];
+    if (lane == j) mine = sorted[j];
+  }
+#pragma unroll
+  for (int i = 0; i < LANE_EXPERTS; i++) reached += __popc(__ballot_sync(~0u, key[i] >= sorted[TOP - 1]));
   float all = 0.f;
 #if !NORMALIZE
-  uint32_t top = key[0];
 #pragma unroll
-  for (int i = 1; i < LANE_EXPERTS; i++) top = max(top, key[i]);
-  const float largest = unsorted(__reduce_max_sync(~0u, top));
-#pragma unroll
-  for (int i = 0; i < LANE_EXPERTS; i++) if (i * 32 + lane < EXPERTS) all += __expf(unsorted(key[i]) - largest);
+  for (int i = 0; i < LANE_EXPERTS; i++) if (i * 32 + lane < EXPERTS) all += __expf(unsorted(key[i]) - unsorted(sorted[0]));
 #endif
-  uint32_t mine = 0u, first = 0u;
-#pragma unroll 1
-  for (int j = 0; j < TOP; j++) {
-    uint32_t best = key[0];
+  if (distinct && reached == TOP) {
 #pragma unroll
-    for (int i = 1; i < LANE_EXPERTS; i++) best = max(best, key[i]);
-    const uint32_t most = __reduce_max_sync(~0u, best);
-    bool owner = best == most;
-    int at = 0;
+    for (int i = 0; i < LANE_EXPERTS; i++)
+      if (key[i] >= sorted[TOP - 1]) {
+        int place = 0;
 #pragma unroll
-    for (int i = LANE_EXPERTS - 1; i >= 0; i--) if (key[i] == most) at = i;
-    const uint32_t owners = __ballot_sync(~0u, owner);
-    if (owners & (owners - 1u)) owner = owner && __reduce_min_sync(owners, owner ? (uint32_t)(at * 32 + lane) : ~0u) == (uint32_t)(at * 32 + lane);
-    if (owner) {
-      chosen[j] = at * 32 + lane;
-#pragma unroll
-      for (int i = 0; i < LANE_EXPERTS; i++) if (i == at) key[i] = 0u;
-    }
-    if (j == 0) first = most;
-    if (lane == j) mine = most;
+        for (int j = 0; j < TOP; j++) place += sorted[j] > key[i];
+        chosen[place] = i * 32 + lane;
+      }
+  } else {
+    name_with_ties(key, lane, chosen);
   }
-  const float share = lane < TOP ? __expf(unsorted(mine) - unsorted(first)) : 0.f;
+  const float share = lane < TOP ? __expf(unsorted(mine) - unsorted(sorted[0])) : 0.f;
   if (NORMALIZE) all = share;
 #pragma unroll
   for (int step = 16; step >= 1; step /= 2) all += __shfl_xor_sync(~0u, all, step);
@@ -122,41 +183,36 @@ __device__ __forceinline__ uint2 sums_before(uint2 value, uint2* total) {
 
 #if !MANY
 #define LISTED_MOST (EXPERTS < FEW * TOP ? EXPERTS : FEW * TOP)
+struct Choices {
+  int expert[FEW][TOP];
+  float weight[FEW][TOP], table[LISTED_MOST][FEW];
+  uint32_t used[WORDS];  // a bit for each expert
+};
+__device__ __forceinline__ void clear(Choices& choices) {
+  for (int i = threadIdx.x; i < LISTED_MOST * FEW; i += THREADS) choices.table[i / FEW][i % FEW] = 0.f;
+  if (threadIdx.x < WORDS) choices.used[threadIdx.x] = 0u;
+}
 // The list of distinct experts, by the whole block, from the rows' choices.
-__device__ void list_distinct(int (*chosen)[TOP], float (*weights)[TOP], int rows, int listed, int* distinct, float* row_weights) {
-  __shared__ uint32_t used[WORDS];
-  __shared__ int before[WORDS + 1];
-  __shared__ float table[LISTED_MOST][FEW];
-#pragma unroll 1
-  for (int i = threadIdx.x; i < WORDS; i += THREADS) used[i] = 0u;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < listed * FEW; i += THREADS) table[i / FEW][i % FEW] = 0.f;
-  __syncthreads();
-#pragma unroll 1
-  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) { const int e = chosen[i / TOP][i % TOP]; atomicOr(&used[e >> 5], 1u << (e & 31)); }
-  __syncthreads();
-  if (threadIdx.x <= WORDS) {
-    int sum = 0;
-    for (int w = 0; w < WORDS; w++) if (w < threadIdx.x) sum += __popc(used[w]);
-    before[threadIdx.x] = sum;
+__device__ __forceinline__ void list_distinct(Choices& choices, int rows, int listed, int* distinct, float* row_weights) {
+  static_assert(FEW * TOP <= THREADS && LISTED_MOST * 2 <= THREADS, "a thread for each choice");
+  int total = 0, place = 0;
+  const int row = threadIdx.x / TOP, choice = threadIdx.x % TOP;
+  const int expert = row < rows ? choices.expert[row][choice] : 0;
+#pragma unroll
+  for (int w = 0; w < WORDS; w++) {
+    const uint32_t word = choices.used[w];
+    if (w < expert >> 5) place += __popc(word);
+    if (w == expert >> 5) place += __popc(word & ((1u << (expert & 31)) - 1u));
+    total += __popc(word);
   }
-  __syncthreads();
-#pragma unroll 1
-  for (int i = threadIdx.x; i < rows * TOP; i += THREADS) {
-    const int row = i / TOP, e = chosen[row][i % TOP];
-    table[before[e >> 5] + __popc(used[e >> 5] & ((1u << (e & 31)) - 1u))][row] = weights[row][i % TOP];
+  if (row < rows) {
+    choices.table[place][row] = choices.weight[row][choice];
+    distinct[1 + place] = expert;
   }
-#pragma unroll 1
-  for (int e = threadIdx.x; e < EXPERTS; e += THREADS) {
-    const uint32_t word = used[e >> 5], bit = 1u << (e & 31);
-    if (word & bit) distinct[1 + before[e >> 5] + __popc(word & (bit - 1u))] = e;
-  }
-  if (threadIdx.x == 0) distinct[0] = before[WORDS];
-#pragma unroll 1
-  for (int i = before[WORDS] + threadIdx.x; i < listed; i += THREADS) distinct[1 + i] = 0;
+  if (threadIdx.x == 0) distinct[0] = total;
+  if (total + threadIdx.x < listed) distinct[1 + total + threadIdx.x] = 0;
   __syncthreads();
-#pragma unroll 1
-  for (int i = threadIdx.x; i < listed * FEW; i += THREADS) row_weights[i] = table[i / FEW][i % FEW];
+  if (threadIdx.x < listed * 2) ((float4*)row_weights)[threadIdx.x] = ((const float4*)choices.table)[threadIdx.x];
 }
 #else
 // Pairs sorted by expert and row, by the whole block: a bit for each row that chose an expert, counts from the bits.
@@ -212,8 +268,8 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
 #endif
 
 // `lists`: MANY 0: distinct; else offsets. `list_weights`: row_weights or pair_weights.
-extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1) void route(
-    const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, word_t* words, word_t* choices,
+extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1) void route(
+    const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, word_t* words, word_t* choice_words,
     uint32_t* launches, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
     float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
   __shared__ float parts[WARPS][ROWS][COLUMNS + 1], squares[WARPS][ROWS];
@@ -226,7 +282,10 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
   for (int i = 0; i < WARP_CHUNKS; i++)
     w[i] = load_once_16(router + ((size_t)(first >> 4) * CHUNKS + warp * WARP_CHUNKS + i) * 1024 + (first & 8) * 64 + lane * 16);
   ((float4*)factor)[threadIdx.x] = ((const float4*)norm)[threadIdx.x];
-  ((float4*)factor)[threadIdx.x + THREADS] = ((const float4*)norm)[threadIdx.x + THREADS];
+#if !MANY
+  __shared__ __align__(16) Choices choices;
+  if (blockIdx.x == 0) clear(choices);
+#endif
   __syncthreads();
   wait_for_predecessors();
   release_dependents();
@@ -261,7 +320,7 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
+  for (int half = 0; half <= MANY; half++) {
     square[half] += __shfl_xor_sync(~0u, square[half], 1);
     square[half] += __shfl_xor_sync(~0u, square[half], 2);
     if (t == 0) squares[warp][g + 8 * half] = square[half];
@@ -270,33 +329,45 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
   }
   __syncthreads();
   const uint32_t number = launched.x + 1;
-  if (threadIdx.x < ROWS * COLUMNS) {
-    const int r = threadIdx.x / COLUMNS, column = threadIdx.x % COLUMNS;
+  if (threadIdx.x < ROWS * COLUMNS * SPLIT) {
+    const int output = threadIdx.x / SPLIT, r = output / COLUMNS, column = output % COLUMNS;
     float sum = 0.f, all = 0.f;
 #pragma unroll
-    for (int k = 0; k < WARPS; k++) { sum += parts[k][r][column]; all += squares[k][r]; }
-    if (first_row + r < rows && first + column < OUTPUTS) {
+    for (int k = 0; k < WARPS; k += SPLIT) {
+      sum += parts[k + threadIdx.x % SPLIT][r][column];
+      all += squares[k + threadIdx.x % SPLIT][r];
+    }
+#pragma unroll
+    for (int step = 1; step < SPLIT; step *= 2) {
+      sum += __shfl_xor_sync(~0u, sum, step);
+      all += __shfl_xor_sync(~0u, all, step);
+    }
+    if (threadIdx.x % SPLIT == 0 && first_row + r < rows && first + column < OUTPUTS) {
       const size_t at = (size_t)(first_row + r) * stride + first + column;
       const float logit = sum * rsqrtf(all / HIDDEN + epsilon);
       send(words + at, __float_as_uint(logit), number);
       logits[at] = logit;
     }
   }
-  constexpr int CHOOSERS = MANY ? 2 : 1;
-  if (blockIdx.x >= CHOOSERS) return;
+  if (blockIdx.x) return;
   const int count = min(ROWS, rows - first_row);
+#if MANY
   __shared__ int chosen[ROWS][TOP];
-#if !MANY
-  __shared__ float weights[ROWS][TOP];
 #endif
-  for (int r = blockIdx.x * WARPS + warp; r < count; r += CHOOSERS * WARPS) {
+  for (int r = warp; r < count; r += WARPS) {
     const size_t row = first_row + r;
+#if MANY
     const float weight = choose(words + row * stride, number, lane, chosen[r]);
     __syncwarp();
-#if !MANY
-    if (lane < TOP) weights[r][lane] = weight;
+    if (lane < TOP) send(choice_words + row * TOP + lane, __float_as_uint(weight), choice_of(number, chosen[r][lane]));
 #else
-    if (lane < TOP) send(choices + row * TOP + lane, __float_as_uint(weight), choice_of(number, chosen[r][lane]));
+    const float weight = choose(words + row * stride, number, lane, choices.expert[r]);
+    __syncwarp();
+    if (lane < TOP) {
+      const int expert = choices.expert[r][lane];
+      choices.weight[r][lane] = weight;
+      atomicOr(&choices.used[expert >> 5], 1u << (expert & 31));
+    }
 #endif
     if (lane == 0) {
       float gate = 0.f;
@@ -309,13 +380,13 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 256 ? 2 : 1)
       shared_weight[row] = gate;
     }
   }
-  if (blockIdx.x || blockIdx.y) return;
+  if (blockIdx.y) return;
   __syncthreads();
 #if !MANY
   if (threadIdx.x >= rows && threadIdx.x < FEW) shared_weight[threadIdx.x] = 0.f;
-  list_distinct(chosen, weights, rows, room, lists, list_weights);
+  list_distinct(choices, rows, room, lists, list_weights);
 #else
-  sort_pairs((uint32_t*)memory, choices, number, rows, room, lists, pair_rows, list_weights, pair_places, blocks);
+  sort_pairs((uint32_t*)memory, choice_words, number, rows, room, lists, pair_rows, list_weights, pair_places, blocks);
 #endif
   if (threadIdx.x == 0) *launches = number;
 }
