@@ -23,7 +23,7 @@ def cuda_step(residual, norm, experts, shared, routing, scratch) -> None:  # typ
 
 @pytest.mark.parametrize("step", [cuda_step, portable.experts_step], ids=["cuda", "triton"])
 @pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("rows", [9, 64])
+@pytest.mark.parametrize("rows", [40])
 def test_same_format(step: object, kind: str, rows: int) -> None:
     assert_same_sum(*before_and_after(step, SHAPE, (kind, kind), rows, GPU))  # type: ignore[arg-type]
 
