@@ -26,7 +26,9 @@ def test_route(spec: MoeSpec, rows: int) -> None:
     hidden, outputs = 1024, spec.num_experts + (spec.shared_intermediate_size > 0)
     residual = torch.randn(rows, hidden, generator=generator, device=GPU).bfloat16()
     norm = NormScale(torch.rand(hidden, generator=generator, device=GPU) + 0.5, 1e-6)
-    router = pack_dense(torch.randn(outputs, hidden, generator=generator, device=GPU) * hidden**-0.5)
+    weight = torch.randn(outputs, hidden, generator=generator, device=GPU) * hidden**-0.5
+    weight[4:20] = weight[3]  # equal logits
+    router = pack_dense(weight)
     routing, expected = (allocate_routing(rows, spec, GPU) for _ in range(2))
     scratch = routing_scratch(rows, spec, router.blocks.shape[0] * 16, GPU)
     for part in vars(routing).values():
