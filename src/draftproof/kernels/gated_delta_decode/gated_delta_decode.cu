@@ -2,7 +2,7 @@
 // replay of the pending rows, recurrence, gated norm. Heads are 128 wide, the convolution has 4 taps.
 //
 // A cluster of SPLIT blocks works on a value head of a sequence, each on a part of its value columns; the parts meet
-// once, in the norm. A thread keeps KJ groups of 4 key rows x VEC value columns of the state in registers: key rows
+// once, in the norm. A thread keeps GROUPS groups of 4 key rows x VEC value columns of the state in registers: key rows
 // 4 * slice + 4 * SLICES * j + 0..3, so that lanes read consecutive 16 bytes of a key in shared memory.
 //
 // Pending rows are replayed one by one before the wait for the predecessor: all they need was written in earlier
@@ -15,7 +15,7 @@
 #define COLUMNS (DIM / SPLIT)                  // value columns of a block
 #define WARP_COLUMNS (VEC * 32 / SLICES)       // value columns of a warp
 #define WARPS (COLUMNS / WARP_COLUMNS)
-#define KJ (DIM / SLICES / 4)
+#define GROUPS (DIM / SLICES / 4)
 #define CHANNELS (COLUMNS / 32)                // value channels of a lane in the convolution
 #define KEY_UNITS ((2 * ROWS + WARPS - 1) / WARPS)
 #define VALUE_UNITS ((ROWS + WARPS - 1) / WARPS)
@@ -23,42 +23,53 @@
 #define ROOM (WINDOW > 0 ? WINDOW : 1)
 #include "gated_delta.cuh"
 
-// The part of the state that a thread keeps.
+// The part of the state that a thread keeps, and where its value columns stand in its block's.
 struct Tile {
-  float s[KJ * 4][VEC];
-  __device__ __forceinline__ static int row(int slice, int j) { return 4 * slice + 4 * SLICES * (j >> 2) + (j & 3); }
-  __device__ __forceinline__ void load(const float* base, int slice) {
+  float s[GROUPS][4][VEC];
+  int slice, column;
+
+  __device__ __forceinline__ int row(int group) const { return 4 * slice + 4 * SLICES * group; }
+  __device__ __forceinline__ void load(const float* state) {
 #pragma unroll
-    for (int j = 0; j < KJ * 4; j++) {
-      if constexpr (VEC == 4) { const float4 v = load_state_16(base + row(slice, j) * DIM); s[j][0] = v.x; s[j][1] = v.y; s[j][2] = v.z; s[j][3] = v.w; }
-      else { const float2 v = load_state_8(base + row(slice, j) * DIM); s[j][0] = v.x; s[j][1] = v.y; }
-    }
-  }
-  __device__ __forceinline__ void store(float* base, int slice) const {
-#pragma unroll
-    for (int j = 0; j < KJ * 4; j++) put<VEC>(base + row(slice, j) * DIM, s[j]);
-  }
-  // out[c] += sum over this thread's key rows of s * x
-  __device__ __forceinline__ void read(const float* x, int slice, float* out) const {
-#pragma unroll
-    for (int g = 0; g < KJ; g++) {
-      const float4 v = *(const float4*)(x + 4 * slice + 4 * SLICES * g);
-#pragma unroll
-      for (int c = 0; c < VEC; c++) {
-        out[c] = fmaf(s[4 * g][c], v.x, out[c]); out[c] = fmaf(s[4 * g + 1][c], v.y, out[c]);
-        out[c] = fmaf(s[4 * g + 2][c], v.z, out[c]); out[c] = fmaf(s[4 * g + 3][c], v.w, out[c]);
+    for (int n = 0; n < GROUPS * 4; n++) {
+      const float* address = state + (row(n / 4) + n % 4) * DIM + column;
+      float* to = s[n / 4][n % 4];
+      if constexpr (VEC == 4) {
+        const float4 v = load_state_16(address);
+        to[0] = v.x; to[1] = v.y; to[2] = v.z; to[3] = v.w;
+      } else {
+        const float2 v = load_state_8(address);
+        to[0] = v.x; to[1] = v.y;
       }
     }
   }
-  // s = s * decay + x (outer) correction
-  __device__ __forceinline__ void update(const float* x, int slice, float decay, const float* correction) {
+  __device__ __forceinline__ void store(float* state) const {
 #pragma unroll
-    for (int g = 0; g < KJ; g++) {
-      const float4 v = *(const float4*)(x + 4 * slice + 4 * SLICES * g);
+    for (int n = 0; n < GROUPS * 4; n++) put<VEC>(state + (row(n / 4) + n % 4) * DIM + column, s[n / 4][n % 4]);
+  }
+  // sum[e] = sum over this thread's key rows of state * x
+  __device__ __forceinline__ void read(const float* x, float* sum) const {
 #pragma unroll
-      for (int c = 0; c < VEC; c++) {
-        s[4 * g][c] = fmaf(v.x, correction[c], s[4 * g][c] * decay); s[4 * g + 1][c] = fmaf(v.y, correction[c], s[4 * g + 1][c] * decay);
-        s[4 * g + 2][c] = fmaf(v.z, correction[c], s[4 * g + 2][c] * decay); s[4 * g + 3][c] = fmaf(v.w, correction[c], s[4 * g + 3][c] * decay);
+    for (int e = 0; e < VEC; e++) sum[e] = 0.f;
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      const float4 v = *(const float4*)(x + row(g));
+#pragma unroll
+      for (int e = 0; e < VEC; e++) {
+        sum[e] = fmaf(s[g][0][e], v.x, sum[e]); sum[e] = fmaf(s[g][1][e], v.y, sum[e]);
+        sum[e] = fmaf(s[g][2][e], v.z, sum[e]); sum[e] = fmaf(s[g][3][e], v.w, sum[e]);
+      }
+    }
+  }
+  // state = state * decay + x (outer) correction
+  __device__ __forceinline__ void update(const float* x, float decay, const float* correction) {
+#pragma unroll
+    for (int g = 0; g < GROUPS; g++) {
+      const float4 v = *(const float4*)(x + row(g));
+#pragma unroll
+      for (int e = 0; e < VEC; e++) {
+        s[g][0][e] = fmaf(v.x, correction[e], s[g][0][e] * decay); s[g][1][e] = fmaf(v.y, correction[e], s[g][1][e] * decay);
+        s[g][2][e] = fmaf(v.z, correction[e], s[g][2][e] * decay); s[g][3][e] = fmaf(v.w, correction[e], s[g][3][e] * decay);
       }
     }
   }
@@ -94,226 +105,143 @@ struct Shared {
   float squares[SPLIT * WARPS][ROWS];
 };
 
+// Where this lane's inputs stand in a column of them, and which of them its block keeps for the next window.
+struct Channels {
+  int query, key, value;
+  bool keeps_keys;  // one block of a key head's value heads
+};
+
 // Replay the pending rows into the tile; the block's threads all come here.
-__device__ __forceinline__ void replay(Shared& shared, Tile& tile, const Times& times, const float* taps, int key_channel,
-                                       int value_channel, int pending, int warp, int lane) {
-  for (int i = warp; i < pending; i += WARPS) {
-    Inputs<4> x[4]; Inputs<CHANNELS> xv[4]; Taps<4> w; Taps<CHANNELS> wv; float y[4];
+__device__ __forceinline__ void replay(Shared& shared, Tile& tile, const Times& times, const float* weights,
+                                       const Channels& at, int warp, int lane) {
+  for (int i = warp; i < times.pending; i += WARPS) {
+    Inputs<4> x[4]; Inputs<CHANNELS> xv[4];
+    Taps<4> taps; Taps<CHANNELS> value_taps;
+    float y[4];
 #pragma unroll
-    for (int j = 0; j < 4; j++) { x[j].load(times.at(i + j - 3) + key_channel); xv[j].load(times.at(i + j - 3) + value_channel); }
-    w.load(taps, key_channel); wv.load(taps, value_channel);
-    w.apply(x, y); normalise(y, 1.f); put<4>(shared.old_k[i] + lane * 4, y);
-    wv.apply(xv, y); put<CHANNELS>(shared.old_v[i] + lane * CHANNELS, y);
+    for (int j = 0; j < 4; j++) { x[j].load(times.at(i + j - 3) + at.key); xv[j].load(times.at(i + j - 3) + at.value); }
+    taps.load(weights, at.key); value_taps.load(weights, at.value);
+    taps.apply(x, y); normalise(y, 1.f); put<4>(shared.old_k[i] + lane * 4, y);
+    value_taps.apply(xv, y); put<CHANNELS>(shared.old_v[i] + lane * CHANNELS, y);
   }
   __syncthreads();
-  const int slice = lane / (32 / SLICES), column = warp * WARP_COLUMNS + lane % (32 / SLICES) * VEC;
-  for (int i = 0; i < pending; i++) {
+  for (int i = 0; i < times.pending; i++) {
     float c[VEC];
-#pragma unroll
-    for (int e = 0; e < VEC; e++) c[e] = 0.f;
-    tile.read(shared.old_k[i], slice, c);
+    tile.read(shared.old_k[i], c);
 #pragma unroll
     for (int e = 0; e < VEC; e++)
-      c[e] = (shared.old_v[i][column + e] - shared.old_decay[i] * sum_of_slices(c[e])) * shared.old_beta[i];
-    tile.update(shared.old_k[i], slice, shared.old_decay[i], c);
+      c[e] = (shared.old_v[i][tile.column + e] - shared.old_decay[i] * sum_of_slices(c[e])) * shared.old_beta[i];
+    tile.update(shared.old_k[i], shared.old_decay[i], c);
   }
 }
 
-extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS)
-#if SPLIT > 1
-__cluster_dims__(SPLIT, 1, 1)
-#endif
-void gated_delta_decode(
-    const bfloat16* projected, int stride, int inputs_at, int gate_at, int a_at, int b_at, const float* taps,
-    const float* negative_a, const float* dt_bias, const float* norm, float epsilon, float* recurrent,
-    bfloat16* convolution, bfloat16* stash_inputs, float* stash_log_decay, float* stash_beta, const int* slots,
-    const int* all_pending, const int* parity, int slot_count, bfloat16* out) {
-  __shared__ __align__(16) Shared shared;
-  const int head = blockIdx.x / SPLIT, block = blockIdx.x % SPLIT, sequence = blockIdx.y;
-  const int key_head = head / (VALUE_HEADS / KEY_HEADS);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int slice = lane / (32 / SLICES), column = warp * WARP_COLUMNS + lane % (32 / SLICES) * VEC;
-  arrive_at_cluster();  // this block runs: others may store into its shared memory
-  const int slot = load_fresh_4(slots + sequence);
-  float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM + block * COLUMNS + column;
-  Tile tile;
-  tile.load(state, slice);
-  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
-  const int side = load_fresh_4(parity + slot) & 1;
-  release_dependents();
+// What a warp convolves of the new rows: UNITS units, of which PER_ROW make a row.
+template <int N, int UNITS, int PER_ROW>
+struct Units {
+  Inputs<N> x[UNITS][4];
+  Taps<N> taps;
+  int channel, warp;
 
-  const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
-  const bfloat16* rows_in = projected + (size_t)sequence * ROWS * stride;
-  const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM, rows_in + inputs_at,
-                       (size_t)stride, pending};
-  const int query_channel = key_head * DIM + lane * 4, key_channel = KEY_HEADS * DIM + query_channel;
-  const int value_channel = 2 * KEY_HEADS * DIM + head * DIM + block * COLUMNS + lane * CHANNELS;
-  // One block of a key head's value heads keeps the key head's inputs for the next window.
-  const bool keeps_keys = head % (VALUE_HEADS / KEY_HEADS) == 0 && block == 0;
-  if (WINDOW && pending) {
-    if ((int)threadIdx.x < pending) {
-      const size_t at = (read_at * WINDOW + threadIdx.x) * VALUE_HEADS + head;
-      shared.old_decay[threadIdx.x] = __expf(stash_log_decay[at]);
-      shared.old_beta[threadIdx.x] = stash_beta[at];
-    }
-    replay(shared, tile, times, taps, key_channel, value_channel, pending, warp, lane);
-    if (STASH) tile.store(state, slice);
+  __device__ __forceinline__ int row(int n) const { return (n * WARPS + warp) / PER_ROW; }
+  // The inputs that were there before this step, or the others.
+  template <bool OLD>
+  __device__ __forceinline__ void load(const Times& times) {
+#pragma unroll
+    for (int n = 0; n < UNITS; n++) if (row(n) < ROWS)
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        const int time = times.pending + row(n) + j - 3;
+        if (times.is_old(time) == OLD) x[n][j].load(times.at(time) + channel);
+      }
   }
+  __device__ __forceinline__ void keep(bfloat16* stash) const {
+#pragma unroll
+    for (int n = 0; n < UNITS; n++) if (row(n) < ROWS) x[n][3].store(stash + row(n) * CONV_DIM + channel);
+  }
+};
 
-  // Queries and keys: a warp makes whole rows, always of the same kind. Old inputs first, new ones after the wait.
-  const bool is_key = warp & 1;
-  const int my_channel = is_key ? key_channel : query_channel;
-  Inputs<4> x[KEY_UNITS][4]; Inputs<CHANNELS> xv[VALUE_UNITS][4];
-  Taps<4> w; Taps<CHANNELS> wv;
-#pragma unroll
-  for (int n = 0; n < KEY_UNITS; n++)
-#pragma unroll
-    for (int j = 0; j < 3; j++) { const int time = pending + (n * WARPS + warp) / 2 + j - 3; if (times.is_old(time)) x[n][j].load(times.at(time) + my_channel); }
-#pragma unroll
-  for (int n = 0; n < VALUE_UNITS; n++)
-#pragma unroll
-    for (int j = 0; j < 3; j++) { const int time = pending + n * WARPS + warp + j - 3; if (times.is_old(time)) xv[n][j].load(times.at(time) + value_channel); }
-  w.load(taps, my_channel); wv.load(taps, value_channel);
-  float weight[VEC];
-#pragma unroll
-  for (int e = 0; e < VEC; e++) weight[e] = norm[block * COLUMNS + column + e];
-  const float my_negative_a = negative_a[head], my_dt_bias = dt_bias[head];
-  wait_for_predecessors();
+// The last committed inputs, for the next window: warp 0 to 2 keep one time each.
+struct Tail {
+  Inputs<CHANNELS> value;
+  Inputs<4> key, query;
 
-#pragma unroll
-  for (int n = 0; n < KEY_UNITS; n++) if ((n * WARPS + warp) / 2 < ROWS)
-#pragma unroll
-    for (int j = 0; j < 4; j++) { const int time = pending + (n * WARPS + warp) / 2 + j - 3; if (!times.is_old(time)) x[n][j].load(times.at(time) + my_channel); }
-#pragma unroll
-  for (int n = 0; n < VALUE_UNITS; n++) if (n * WARPS + warp < ROWS)
-#pragma unroll
-    for (int j = 0; j < 4; j++) { const int time = pending + n * WARPS + warp + j - 3; if (!times.is_old(time)) xv[n][j].load(times.at(time) + value_channel); }
-  // The gates of the rows whose outputs this lane will write.
-  Inputs<VEC> z[OUT_ROWS];
-#pragma unroll
-  for (int n = 0; n < OUT_ROWS; n++) if (n * SLICES + slice < ROWS)
-    z[n].load(rows_in + (size_t)(n * SLICES + slice) * stride + gate_at + head * DIM + block * COLUMNS + column);
-  if (warp == WARPS - 1 && lane < ROWS) {
-    const bfloat16* row = rows_in + (size_t)lane * stride;
-    const Gate gate = gate_of(widen(load_fresh_2(row + a_at + head)), widen(load_fresh_2(row + b_at + head)), my_negative_a, my_dt_bias);
-    shared.decay[lane] = __expf(gate.log_decay); shared.beta[lane] = gate.beta;
-    if (STASH && block == 0) {
-      const size_t at = (write_at * WINDOW + lane) * VALUE_HEADS + head;
-      stash_log_decay[at] = gate.log_decay; stash_beta[at] = gate.beta;
-    }
+  __device__ __forceinline__ void load(const Times& times, int end, const Channels& at, int warp) {
+    if (warp >= 3) return;
+    const bfloat16* from = times.at(end - 3 + warp);
+    value.load(from + at.value);
+    if (at.keeps_keys) { key.load(from + at.key); query.load(from + at.query); }
   }
-#pragma unroll
-  for (int n = 0; n < KEY_UNITS; n++) {
-    const int row = (n * WARPS + warp) / 2;
-    if (row < ROWS) {
-      float y[4];
-      w.apply(x[n], y); normalise(y, is_key ? 1.f : QUERY_SCALE);
-      put<4>((is_key ? shared.k[row] : shared.q[row]) + lane * 4, y);
-    }
+  __device__ __forceinline__ void store(bfloat16* kept, const Channels& at, int warp) const {
+    if (warp >= 3) return;
+    kept += warp * CONV_DIM;
+    value.store(kept + at.value);
+    if (at.keeps_keys) { key.store(kept + at.key); query.store(kept + at.query); }
   }
-#pragma unroll
-  for (int n = 0; n < VALUE_UNITS; n++) {
-    const int row = n * WARPS + warp;
-    if (row < ROWS) { float y[4]; wv.apply(xv[n], y); put<CHANNELS>(shared.v[row] + lane * CHANNELS, y); }
-  }
-  __syncthreads();
+};
 
+// A thread's columns of what the new rows' keys (c) and queries (r) read from the state; then c holds the corrections
+// and r the outputs before the norm.
+struct Rows {
   float c[ROWS][VEC], r[ROWS][VEC];
-  make_pairs(shared.pairs, shared.q, shared.k, shared.decay, warp, lane);
-#pragma unroll
-  for (int i = 0; i < ROWS; i++) {
-#pragma unroll
-    for (int e = 0; e < VEC; e++) c[i][e] = r[i][e] = 0.f;
-    tile.read(shared.k[i], slice, c[i]); tile.read(shared.q[i], slice, r[i]);
-  }
-#pragma unroll
-  for (int i = 0; i < ROWS; i++)
-#pragma unroll
-    for (int e = 0; e < VEC; e++) { c[i][e] = sum_of_slices(c[i][e]); r[i][e] = sum_of_slices(r[i][e]); }
-  __syncthreads();
 
-  // c becomes the corrections, r the outputs.
-  float decay = 1.f;
+  __device__ __forceinline__ void read(const Shared& shared, const Tile& tile) {
 #pragma unroll
-  for (int i = 0; i < ROWS; i++) {
-    decay *= shared.decay[i];
-    const float beta = shared.beta[i];
+    for (int i = 0; i < ROWS; i++) { tile.read(shared.k[i], c[i]); tile.read(shared.q[i], r[i]); }
 #pragma unroll
-    for (int e = 0; e < VEC; e++) {
-      float seen = decay * c[i][e], given = decay * r[i][e];
+    for (int i = 0; i < ROWS; i++)
 #pragma unroll
-      for (int j = 0; j < i; j++) { seen = fmaf(shared.pairs[j][i], c[j][e], seen); given = fmaf(shared.pairs[i][j], c[j][e], given); }
-      c[i][e] = (shared.v[i][column + e] - seen) * beta;
-      r[i][e] = fmaf(shared.pairs[i][i], c[i][e], given);
-    }
+      for (int e = 0; e < VEC; e++) { c[i][e] = sum_of_slices(c[i][e]); r[i][e] = sum_of_slices(r[i][e]); }
   }
-  float squares[ROWS];
-#pragma unroll
-  for (int i = 0; i < ROWS; i++) {
-    float square = r[i][0] * r[i][0];
-#pragma unroll
-    for (int e = 1; e < VEC; e++) square = fmaf(r[i][e], r[i][e], square);
-#pragma unroll
-    for (int o = 1; o < 32 / SLICES; o <<= 1) square += __shfl_xor_sync(~0u, square, o);
-    squares[i] = square;
-  }
-  // Outputs of the rows that this lane writes, all but the norm's factor.
-  float o[OUT_ROWS][VEC];
-#pragma unroll
-  for (int n = 0; n < OUT_ROWS; n++)
-#pragma unroll
-    for (int e = 0; e < VEC; e++) {
-      o[n][e] = 0.f;
-#pragma unroll
-      for (int i = n * SLICES; i < ROWS && i < (n + 1) * SLICES; i++) o[n][e] = i == n * SLICES + slice ? r[i][e] : o[n][e];
-      o[n][e] *= weight[e] * quick_silu(z[n].at(e));
-    }
-  if constexpr (SPLIT > 1) wait_for_cluster();
-  if (lane < SPLIT)
+  __device__ __forceinline__ void solve(const Shared& shared, int column) {
+    float decay = 1.f;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      if constexpr (SPLIT == 1) shared.squares[warp][i] = squares[i];
-      else store_in_block(&shared.squares[block * WARPS + warp][i], lane, squares[i]);
-    }
-  arrive_at_cluster();
-  wait_for_cluster();
+      decay *= shared.decay[i];
+      const float beta = shared.beta[i];
 #pragma unroll
-  for (int n = 0; n < OUT_ROWS; n++) {
-    const int row = n * SLICES + slice;
-    if (row < ROWS) {
-      float square = 0.f;
+      for (int e = 0; e < VEC; e++) {
+        float seen = decay * c[i][e], given = decay * r[i][e];
 #pragma unroll
-      for (int m = 0; m < SPLIT * WARPS; m++) square += shared.squares[m][row];
-      const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
-      Inputs<VEC> rounded;
-#pragma unroll
-      for (int e = 0; e < VEC; e += 2) rounded.pair[e / 2] = pack_pair(o[n][e] * factor, o[n][e + 1] * factor);
-      rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + head * DIM + block * COLUMNS + column);
+        for (int j = 0; j < i; j++) {
+          seen = fmaf(shared.pairs[j][i], c[j][e], seen);
+          given = fmaf(shared.pairs[i][j], c[j][e], given);
+        }
+        c[i][e] = (shared.v[i][column + e] - seen) * beta;
+        r[i][e] = fmaf(shared.pairs[i][i], c[i][e], given);
+      }
     }
   }
-
-  // What the next window will need.
+  // This warp's sums of squared outputs to all blocks of the cluster.
+  __device__ __forceinline__ void share_squares(Shared& shared, int block, int warp, int lane) const {
+    float squares[ROWS];
 #pragma unroll
-  for (int n = 0; n < KEY_UNITS; n++) {
-    const int row = (n * WARPS + warp) / 2;
-    if (STASH && keeps_keys && row < ROWS) x[n][3].store(stash_inputs + (write_at * WINDOW + row) * CONV_DIM + my_channel);
-  }
+    for (int i = 0; i < ROWS; i++) {
+      squares[i] = 0.f;
 #pragma unroll
-  for (int n = 0; n < VALUE_UNITS; n++) {
-    const int row = n * WARPS + warp;
-    if (STASH && row < ROWS) xv[n][3].store(stash_inputs + (write_at * WINDOW + row) * CONV_DIM + value_channel);
+      for (int e = 0; e < VEC; e++) squares[i] = fmaf(r[i][e], r[i][e], squares[i]);
+#pragma unroll
+      for (int o = 1; o < 32 / SLICES; o <<= 1) squares[i] += __shfl_xor_sync(~0u, squares[i], o);
+    }
+    if constexpr (SPLIT > 1) wait_for_cluster();
+    if (lane < SPLIT)
+#pragma unroll
+      for (int i = 0; i < ROWS; i++) {
+        if constexpr (SPLIT == 1) shared.squares[warp][i] = squares[i];
+        else store_in_block(&shared.squares[block * WARPS + warp][i], lane, squares[i]);
+      }
+    arrive_at_cluster();
   }
-  const int end = STASH ? pending : pending + ROWS;
-  if (warp < 3) {
-    bfloat16* kept = convolution + (write_at * 3 + warp) * CONV_DIM;
-    const bfloat16* from = times.at(end - 3 + warp);
-    Inputs<CHANNELS> value; value.load(from + value_channel); value.store(kept + value_channel);
-    if (keeps_keys) {
-      Inputs<4> key; key.load(from + key_channel); key.store(kept + key_channel);
-      key.load(from + query_channel); key.store(kept + query_channel);
+  // The outputs of row n * SLICES + slice, which this lane writes; zeros when there is none.
+  __device__ __forceinline__ void select(int n, int slice, float* o) const {
+#pragma unroll
+    for (int e = 0; e < VEC; e++) {
+      o[e] = 0.f;
+#pragma unroll
+      for (int i = n * SLICES; i < ROWS && i < (n + 1) * SLICES; i++) o[e] = i == n * SLICES + slice ? r[i][e] : o[e];
     }
   }
-  if (!STASH) {
+  // All rows into the state.
+  __device__ __forceinline__ void commit(const Shared& shared, Tile& tile) {
     float fade = 1.f;
 #pragma unroll
     for (int i = ROWS - 1; i >= 0; i--) {
@@ -322,7 +250,132 @@ void gated_delta_decode(
       fade *= shared.decay[i];
     }
 #pragma unroll
-    for (int i = 0; i < ROWS; i++) tile.update(shared.k[i], slice, i == 0 ? fade : 1.f, c[i]);
-    tile.store(state, slice);
+    for (int i = 0; i < ROWS; i++) tile.update(shared.k[i], i == 0 ? fade : 1.f, c[i]);
+  }
+};
+
+extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS)
+#if SPLIT > 1
+__cluster_dims__(SPLIT, 1, 1)
+#endif
+void gated_delta_decode(
+    const bfloat16* projected, int stride, int inputs_at, int gate_at, int a_at, int b_at, const float* weights,
+    const float* negative_a, const float* dt_bias, const float* norm, float epsilon, float* recurrent,
+    bfloat16* convolution, bfloat16* stash_inputs, float* stash_log_decay, float* stash_beta, const int* slots,
+    const int* all_pending, const int* parity, int slot_count, bfloat16* out) {
+  __shared__ __align__(16) Shared shared;
+  const int head = blockIdx.x / SPLIT, block = blockIdx.x % SPLIT, sequence = blockIdx.y;
+  const int key_head = head / (VALUE_HEADS / KEY_HEADS), first_column = head * DIM + block * COLUMNS;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  arrive_at_cluster();  // this block runs: others may store into its shared memory
+  const int slot = load_fresh_4(slots + sequence);
+  float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM + block * COLUMNS;
+  Tile tile;
+  tile.slice = lane / (32 / SLICES); tile.column = warp * WARP_COLUMNS + lane % (32 / SLICES) * VEC;
+  tile.load(state);
+  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
+  const int side = load_fresh_4(parity + slot) & 1;
+  release_dependents();
+
+  const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
+  const bfloat16* rows_in = projected + (size_t)sequence * ROWS * stride;
+  const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM,
+                       rows_in + inputs_at, (size_t)stride, pending};
+  bfloat16* kept = convolution + write_at * 3 * CONV_DIM;
+  bfloat16* stash = stash_inputs + write_at * WINDOW * CONV_DIM;
+  const int query_channel = key_head * DIM + lane * 4;
+  const Channels at = {query_channel, KEY_HEADS * DIM + query_channel,
+                       2 * KEY_HEADS * DIM + first_column + lane * CHANNELS,
+                       head % (VALUE_HEADS / KEY_HEADS) == 0 && block == 0};
+  if (WINDOW && pending) {
+    if ((int)threadIdx.x < pending) {
+      const size_t gates_at = (read_at * WINDOW + threadIdx.x) * VALUE_HEADS + head;
+      shared.old_decay[threadIdx.x] = __expf(stash_log_decay[gates_at]);
+      shared.old_beta[threadIdx.x] = stash_beta[gates_at];
+    }
+    replay(shared, tile, times, weights, at, warp, lane);
+    if (STASH) tile.store(state);
+  }
+
+  // Queries and keys: a warp makes whole rows, always of the same kind. Old inputs first, new ones after the wait.
+  const bool is_key = warp & 1;
+  Units<4, KEY_UNITS, 2> keys; Units<CHANNELS, VALUE_UNITS, 1> values;
+  Tail tail;
+  keys.warp = values.warp = warp;
+  keys.channel = is_key ? at.key : at.query; values.channel = at.value;
+  keys.load<true>(times); values.load<true>(times);
+  keys.taps.load(weights, keys.channel); values.taps.load(weights, values.channel);
+  if (STASH) { tail.load(times, pending, at, warp); tail.store(kept, at, warp); }
+  float norm_weight[VEC];
+#pragma unroll
+  for (int e = 0; e < VEC; e++) norm_weight[e] = norm[block * COLUMNS + tile.column + e];
+  const float my_negative_a = negative_a[head], my_dt_bias = dt_bias[head];
+  wait_for_predecessors();
+
+  keys.load<false>(times); values.load<false>(times);
+  Inputs<VEC> z[OUT_ROWS];  // gates of the rows whose outputs this lane will write
+#pragma unroll
+  for (int n = 0; n < OUT_ROWS; n++) if (n * SLICES + tile.slice < ROWS)
+    z[n].load(rows_in + (size_t)(n * SLICES + tile.slice) * stride + gate_at + first_column + tile.column);
+  if (!STASH) tail.load(times, pending + ROWS, at, warp);
+  if (warp == WARPS - 1 && lane < ROWS) {
+    const bfloat16* row = rows_in + (size_t)lane * stride;
+    const Gate gate = gate_of(widen(load_fresh_2(row + a_at + head)), widen(load_fresh_2(row + b_at + head)), my_negative_a,
+                              my_dt_bias);
+    shared.decay[lane] = __expf(gate.log_decay); shared.beta[lane] = gate.beta;
+    if (STASH && block == 0) {
+      const size_t gates_at = (write_at * WINDOW + lane) * VALUE_HEADS + head;
+      stash_log_decay[gates_at] = gate.log_decay; stash_beta[gates_at] = gate.beta;
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < KEY_UNITS; n++) if (keys.row(n) < ROWS) {
+    float y[4];
+    keys.taps.apply(keys.x[n], y); normalise(y, is_key ? 1.f : QUERY_SCALE);
+    put<4>((is_key ? shared.k[keys.row(n)] : shared.q[keys.row(n)]) + lane * 4, y);
+  }
+#pragma unroll
+  for (int n = 0; n < VALUE_UNITS; n++) if (values.row(n) < ROWS) {
+    float y[4];
+    values.taps.apply(values.x[n], y);
+    put<CHANNELS>(shared.v[values.row(n)] + lane * CHANNELS, y);
+  }
+  __syncthreads();
+
+  make_pairs(shared.pairs, shared.q, shared.k, shared.decay, warp, lane);
+  Rows rows;
+  rows.read(shared, tile);
+  __syncthreads();
+  rows.solve(shared, tile.column);
+  rows.share_squares(shared, block, warp, lane);
+  float o[OUT_ROWS][VEC];
+#pragma unroll
+  for (int n = 0; n < OUT_ROWS; n++) {
+    rows.select(n, tile.slice, o[n]);
+#pragma unroll
+    for (int e = 0; e < VEC; e++) o[n][e] *= norm_weight[e] * quick_silu(z[n].at(e));
+  }
+  if (STASH) {
+    if (at.keeps_keys) keys.keep(stash);
+    values.keep(stash);
+  } else {
+    tail.store(kept, at, warp);
+    rows.commit(shared, tile);
+    tile.store(state);
+  }
+  wait_for_cluster();
+#pragma unroll
+  for (int n = 0; n < OUT_ROWS; n++) {
+    const int row = n * SLICES + tile.slice;
+    if (row < ROWS) {
+      float square = 0.f;
+#pragma unroll
+      for (int m = 0; m < SPLIT * WARPS; m++) square += shared.squares[m][row];
+      const float factor = rsqrtf(square * (1.f / DIM) + epsilon);
+      Inputs<VEC> rounded;
+#pragma unroll
+      for (int e = 0; e < VEC; e += 2) rounded.pair[e / 2] = pack_pair(o[n][e] * factor, o[n][e + 1] * factor);
+      rounded.store(out + ((size_t)sequence * ROWS + row) * VALUE_HEADS * DIM + first_column + tile.column);
+    }
   }
 }
