@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import triton
 from torch import Tensor
 
 from draftproof.kernels.decode_attention.parameters import (
@@ -109,18 +108,23 @@ class _Call:
     @property
     def group_room(self) -> int:
         """Rows of the tile for the heads of one window row."""
-        return triton.next_power_of_2(self.parameters.heads // self.parameters.key_value_heads)
+        return _power_of_two(self.parameters.heads // self.parameters.key_value_heads)
 
     @property
     def tile(self) -> int:
         """Rows of a program's tile."""
-        wanted = triton.next_power_of_2(self.query_rows) * self.group_room
+        wanted = _power_of_two(self.query_rows) * self.group_room
         return min(max(wanted, SMALLEST_TILE), LARGEST_TILE)
 
     @property
     def tiles(self) -> int:
         """Programs that split the rows of one window."""
         return -(-self.query_rows * self.group_room // self.tile)
+
+
+def _power_of_two(count: int) -> int:
+    """The smallest power of two that is no less."""
+    return 1 << (count - 1).bit_length()
 
 
 def tiling_for(tile: int, batch: int) -> Tiling:
