@@ -12,13 +12,16 @@ from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
-from draftproof.kernels.routing.routing import FewRowsRouting, Routing, RoutingScratch
+from draftproof.kernels.routing.routing import FEW_ROWS, FewRowsRouting, Routing, RoutingScratch
 
 SOURCE = Path(__file__).with_name("route.cu")
 GROUP_ROWS = 16
 """Rows of one thread block."""
-ROUTER_ROWS = 8
-"""Of the router's rows, of one thread block."""
+FEW_COLUMNS, SOME_COLUMNS, MANY_COLUMNS = 8, 16, 24
+"""Of the router's rows, of one thread block: for up to 16 rows, up to `SOME_ROWS`, and more."""
+SOME_ROWS = 64
+WIDEST_OF_COLUMNS = 2048
+"""Beyond this hidden size a thread block has no registers for more than `FEW_COLUMNS`."""
 THREAD_INPUTS = 4
 HIDDEN_MULTIPLE = 512
 MOST_ROWS = 512
@@ -83,14 +86,22 @@ def route(
         *(*lists, routing.shared_weight),
         *(rows, residual.stride(0), scratch.logits.stride(0), room, norm.epsilon),
     )
-    grid = -(-router.rows // ROUTER_ROWS), -(-rows // GROUP_ROWS)
-    row_room = hidden * 2 * (ROUTER_ROWS if few else GROUP_ROWS)
+    columns = columns_for(rows, hidden)
+    grid = -(-router.rows // columns), -(-rows // GROUP_ROWS)
+    row_room = hidden * 2 * (FEW_ROWS if few else GROUP_ROWS)
     sort_room = 0 if few else (spec.num_experts * -(-rows // 32) + 1) * 4 + rows * spec.experts_per_token * 8
-    kernel = _kernel(hidden, spec, few, residual.device)
+    kernel = _kernel(hidden, spec, few, columns, residual.device)
     kernel.launch(grid, hidden // THREAD_INPUTS, arguments, max(row_room, sort_room))
 
 
-def _kernel(hidden: int, spec: MoeSpec, few: bool, device: torch.device) -> Kernel:
+def columns_for(rows: int, hidden: int) -> int:
+    """Router rows of one thread block: the more, the less often rows are read; the fewer, the more blocks."""
+    if rows <= GROUP_ROWS or hidden > WIDEST_OF_COLUMNS:
+        return FEW_COLUMNS
+    return SOME_COLUMNS if rows <= SOME_ROWS else MANY_COLUMNS
+
+
+def _kernel(hidden: int, spec: MoeSpec, few: bool, columns: int, device: torch.device) -> Kernel:
     return load_kernel(
         SOURCE,
         "route",
@@ -101,4 +112,5 @@ def _kernel(hidden: int, spec: MoeSpec, few: bool, device: torch.device) -> Kern
         SHARED=int(spec.shared_intermediate_size > 0),
         NORMALIZE=int(spec.normalize_top_k),
         MANY=int(not few),
+        COLUMNS=columns,
     )

@@ -1,10 +1,11 @@
 // Routing in one launch: norm, router product, the choice of each row, and the list of distinct experts (MANY 0, up
 // to 8 rows) or the pairs sorted by expert (MANY 1, up to 512 rows).
 //
-// A thread block multiplies 16 rows (8 of few) by 8 of the router's rows, each warp 128 inputs of them. Logits go to the
-// blocks that choose (the first ones of the same 16 rows), and choices to the block that lists (the very first), as
-// words that carry the number of the launch: whoever needs one looks until it has come. The last block to look moves
-// the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE.
+// A thread block multiplies 16 rows (8 of few) by COLUMNS of the router's rows, each warp 128 inputs of them. Logits go
+// to the blocks that choose (the first ones of the same 16 rows), and choices to the block that lists (the very first),
+// as words that carry the number of the launch: whoever needs one looks until it has come. The last block to look moves
+// the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE,
+// COLUMNS (a multiple of 8; for many rows more, because every block reads its rows anew).
 #include "matrix.cuh"
 #include "memory.cuh"
 
@@ -15,8 +16,9 @@
 #define WARP_CHUNKS 4
 #define FEW 8
 #define ROWS (MANY ? 16 : FEW)  // of a thread block
-#define COLUMNS 8               // router rows of a thread block
-#define SPLIT (THREADS >= 4 * ROWS * COLUMNS ? 4 : 2)  // threads that add up one logit
+#define COLUMN_GROUPS (COLUMNS / 8)
+#define ROUTER_ROWS ((OUTPUTS + 15) / 16 * 16)  // as packed
+#define SPLIT (THREADS >= 4 * ROWS * 8 ? 4 : 2)  // threads that add up one logit
 #define LANE_EXPERTS ((EXPERTS + 31) / 32)
 #define WORDS ((EXPERTS + 31) / 32)
 #define PAIRS 16                // of a block of sorted pairs
@@ -268,7 +270,7 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
 #endif
 
 // `lists`: MANY 0: distinct; else offsets. `list_weights`: row_weights or pair_weights.
-extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1) void route(
+extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 && COLUMNS == 8 ? 2 : 1) void route(
     const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, word_t* words, word_t* choice_words,
     uint32_t* launches, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
     float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
@@ -277,10 +279,14 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1)
   __shared__ uint4 launched;
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const int first = blockIdx.x * COLUMNS, first_row = blockIdx.y * ROWS;
-  uint4 w[WARP_CHUNKS];
+  uint4 w[COLUMN_GROUPS][WARP_CHUNKS];
 #pragma unroll
-  for (int i = 0; i < WARP_CHUNKS; i++)
-    w[i] = load_once_16(router + ((size_t)(first >> 4) * CHUNKS + warp * WARP_CHUNKS + i) * 1024 + (first & 8) * 64 + lane * 16);
+  for (int n = 0; n < COLUMN_GROUPS; n++) {
+    const int row = min(first + n * 8, ROUTER_ROWS - 8);
+    const uint8_t* at = router + ((size_t)(row >> 4) * CHUNKS + warp * WARP_CHUNKS) * 1024 + (row & 8) * 64 + lane * 16;
+#pragma unroll
+    for (int i = 0; i < WARP_CHUNKS; i++) w[n][i] = load_once_16(at + i * 1024);
+  }
   ((float4*)factor)[threadIdx.x] = ((const float4*)norm)[threadIdx.x];
 #if !MANY
   __shared__ __align__(16) Choices choices;
@@ -301,7 +307,7 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1)
   }
   if (threadIdx.x == 0) copy_async_16(&launched, launches);
   wait_copies();
-  float c[2][4] = {}, square[2] = {0.f, 0.f};
+  float c[COLUMN_GROUPS][2][4] = {}, square[2] = {0.f, 0.f};
 #pragma unroll
   for (int half = 0; half <= MANY; half++) {
 #pragma unroll
@@ -315,8 +321,11 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1)
       for (int k = 0; k < 8; k++) square[half] = fmaf(v[k], v[k], square[half]);
       const uint32_t a0 = pack_pair(v[0] * low.x, v[1] * low.y), a2 = pack_pair(v[2] * low.z, v[3] * low.w);
       const uint32_t b0 = pack_pair(v[4] * high.x, v[5] * high.y), b2 = pack_pair(v[6] * high.z, v[7] * high.w);
-      multiply(c[0], half ? 0u : a0, half ? a0 : 0u, half ? 0u : a2, half ? a2 : 0u, w[i].x, w[i].y);
-      multiply(c[1], half ? 0u : b0, half ? b0 : 0u, half ? 0u : b2, half ? b2 : 0u, w[i].z, w[i].w);
+#pragma unroll
+      for (int n = 0; n < COLUMN_GROUPS; n++) {
+        multiply(c[n][0], half ? 0u : a0, half ? a0 : 0u, half ? 0u : a2, half ? a2 : 0u, w[n][i].x, w[n][i].y);
+        multiply(c[n][1], half ? 0u : b0, half ? b0 : 0u, half ? 0u : b2, half ? b2 : 0u, w[n][i].z, w[n][i].w);
+      }
     }
   }
 #pragma unroll
@@ -325,12 +334,16 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 ? 2 : 1)
     square[half] += __shfl_xor_sync(~0u, square[half], 2);
     if (t == 0) squares[warp][g + 8 * half] = square[half];
 #pragma unroll
-    for (int i = 0; i < 2; i++) parts[warp][g + 8 * half][2 * t + i] = c[0][2 * half + i] + c[1][2 * half + i];
+    for (int n = 0; n < COLUMN_GROUPS; n++)
+#pragma unroll
+      for (int i = 0; i < 2; i++)
+        parts[warp][g + 8 * half][n * 8 + 2 * t + i] = c[n][0][2 * half + i] + c[n][1][2 * half + i];
   }
   __syncthreads();
   const uint32_t number = launched.x + 1;
-  if (threadIdx.x < ROWS * COLUMNS * SPLIT) {
-    const int output = threadIdx.x / SPLIT, r = output / COLUMNS, column = output % COLUMNS;
+#pragma unroll 1
+  for (int output = threadIdx.x / SPLIT; output < ROWS * COLUMNS; output += THREADS / SPLIT) {
+    const int r = output / COLUMNS, column = output % COLUMNS;
     float sum = 0.f, all = 0.f;
 #pragma unroll
     for (int k = 0; k < WARPS; k += SPLIT) {
