@@ -60,7 +60,8 @@ struct Taps {
   __device__ __forceinline__ void apply(const Inputs<N>* x, float* y) const {
 #pragma unroll
     for (int i = 0; i < N; i++)
-      y[i] = quick_silu(fmaf(x[0].at(i), of[i].x, fmaf(x[1].at(i), of[i].y, fmaf(x[2].at(i), of[i].z, x[3].at(i) * of[i].w))));
+      y[i] = quick_silu(fmaf(x[0].at(i), of[i].x, fmaf(x[1].at(i), of[i].y,
+                        fmaf(x[2].at(i), of[i].z, x[3].at(i) * of[i].w))));
   }
 };
 

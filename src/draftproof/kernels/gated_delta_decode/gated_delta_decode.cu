@@ -68,8 +68,9 @@ struct Tile {
       const float4 v = *(const float4*)(x + row(g));
 #pragma unroll
       for (int e = 0; e < VEC; e++) {
-        s[g][0][e] = fmaf(v.x, correction[e], s[g][0][e] * decay); s[g][1][e] = fmaf(v.y, correction[e], s[g][1][e] * decay);
-        s[g][2][e] = fmaf(v.z, correction[e], s[g][2][e] * decay); s[g][3][e] = fmaf(v.w, correction[e], s[g][3][e] * decay);
+        const float c = correction[e];
+        s[g][0][e] = fmaf(v.x, c, s[g][0][e] * decay); s[g][1][e] = fmaf(v.y, c, s[g][1][e] * decay);
+        s[g][2][e] = fmaf(v.z, c, s[g][2][e] * decay); s[g][3][e] = fmaf(v.w, c, s[g][3][e] * decay);
       }
     }
   }
@@ -320,8 +321,8 @@ void gated_delta_decode(
   if (!STASH) tail.load(times, pending + ROWS, at, warp);
   if (warp == WARPS - 1 && lane < ROWS) {
     const bfloat16* row = rows_in + (size_t)lane * stride;
-    const Gate gate = gate_of(widen(load_fresh_2(row + a_at + head)), widen(load_fresh_2(row + b_at + head)), my_negative_a,
-                              my_dt_bias);
+    const float a = widen(load_fresh_2(row + a_at + head)), b = widen(load_fresh_2(row + b_at + head));
+    const Gate gate = gate_of(a, b, my_negative_a, my_dt_bias);
     shared.decay[lane] = __expf(gate.log_decay); shared.beta[lane] = gate.beta;
     if (STASH && block == 0) {
       const size_t gates_at = (write_at * WINDOW + lane) * VALUE_HEADS + head;

@@ -42,7 +42,8 @@ struct Shared {
 __device__ __forceinline__ int place_in(int row, int place) { return place ^ (8 * (row & 3)); }
 
 __device__ __forceinline__ void copy_bulk_back(void* destination, uint32_t source, uint32_t bytes) {
-  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(destination), "r"(source), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
+               ::"l"(destination), "r"(source), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void finish_copies_back() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -54,7 +55,8 @@ __device__ __forceinline__ Split split(float value) {
   const uint32_t high = __float_as_uint(value) & 0xffffe000u;
   return {high, __float_as_uint(value - __uint_as_float(high))};
 }
-__device__ __forceinline__ void multiply_8(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) {
+__device__ __forceinline__ void multiply_8(float* d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                                           uint32_t b1) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
@@ -147,7 +149,8 @@ __device__ __forceinline__ void make_gram(Shared& shared, int first, bool old_ke
     const int i = is_old ? vector - OLD : vector / 2;
     const bool needed = is_old ? old_keys && i < pending && j < i : i < ROWS && (old_keys || j <= i);
     if (needed && j < count) {
-      const float from = old_keys ? shared.old_since[j] : shared.since[j], to = is_old ? shared.old_since[i] : shared.since[i];
+      const float from = old_keys ? shared.old_since[j] : shared.since[j];
+      const float to = is_old ? shared.old_since[i] : shared.since[i];
       shared.gram[vector][(old_keys ? ROWS : 0) + j] = sums.of(e) * __expf(to - from);
     }
   }
@@ -174,8 +177,8 @@ __device__ __forceinline__ void read_state(const Shared& shared, Sums* sums, int
 
 // state = state * decay + sum over groups of 4 rows: key (group, t) outer corrections (group, t).
 template <int GROUPS>
-__device__ __forceinline__ void update_state(Shared& shared, const float (*corrections)[2], const int* rows, const bool* valid,
-                                             float decay, int warp, int lane) {
+__device__ __forceinline__ void update_state(Shared& shared, const float (*corrections)[2], const int* rows,
+                                             const bool* valid, float decay, int warp, int lane) {
   const int g = lane / 4, t = lane % 4;
   float* state = shared.state + t * QUARTER + 16 * warp + 2 * g;
   Split a[GROUPS][2];
@@ -201,7 +204,8 @@ struct Solution {
   float u[NEW_TILES][2], o[NEW_TILES][2], old_u[OLD_TILES + 1][2];
 
   // Row `j` of the block is solved: `mine` holds it, times its beta, in the lanes t = j % 4.
-  __device__ __forceinline__ void apply(const Shared& shared, const float* mine, int j, bool old, int pending, int lane) {
+  __device__ __forceinline__ void apply(const Shared& shared, const float* mine, int j, bool old, int pending,
+                                        int lane) {
     const int t = lane % 4, column = old ? ROWS + j : j;
     float seen[2];
 #pragma unroll
@@ -220,7 +224,10 @@ struct Solution {
       const float factor = i < ROWS && (old || i > j) ? shared.gram[2 * i][column] * shared.beta[i] : 0.f;
       const float weight = i < ROWS && (old || i >= j) ? shared.gram[2 * i + 1][column] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 2; m++) { u[n][m] = fmaf(-factor, seen[m], u[n][m]); o[n][m] = fmaf(weight, seen[m], o[n][m]); }
+      for (int m = 0; m < 2; m++) {
+        u[n][m] = fmaf(-factor, seen[m], u[n][m]);
+        o[n][m] = fmaf(weight, seen[m], o[n][m]);
+      }
     }
   }
   __device__ __forceinline__ void solve(const Shared& shared, const Sums* sums, int pending, int warp, int lane) {
@@ -231,7 +238,8 @@ struct Solution {
       const bool real = i < pending;
       const float fade = real ? __expf(shared.old_since[i]) : 0.f, beta = real ? shared.old_beta[i] : 0.f;
 #pragma unroll
-      for (int m = 0; m < 2; m++) old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES].of(2 * m + n)) : 0.f;
+      for (int m = 0; m < 2; m++)
+        old_u[n][m] = real ? beta * (shared.old_v[i][column + m] - fade * sums[NEW_TILES].of(2 * m + n)) : 0.f;
     }
 #pragma unroll
     for (int n = 0; n < NEW_TILES; n++) {
@@ -263,7 +271,8 @@ struct Solution {
       rows[n] = valid[n] ? (old ? OLD + i : 2 * i) : 0;
       const float fade = valid[n] ? __expf(end - (old ? shared.old_since[i] : shared.since[i])) : 0.f;
 #pragma unroll
-      for (int m = 0; m < 2; m++) corrections[n][m] = fade * (old ? old_u[n < OLD_TILES ? n : 0][m] : u[n < OLD_TILES ? 0 : n - OLD_TILES][m]);
+      for (int m = 0; m < 2; m++)
+        corrections[n][m] = fade * (old ? old_u[n < OLD_TILES ? n : 0][m] : u[n < OLD_TILES ? 0 : n - OLD_TILES][m]);
     }
     update_state<GROUPS>(shared, corrections, rows, valid, __expf(end), warp, lane);
   }
@@ -284,7 +293,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   if (threadIdx.x == 0) {
     barrier_init(barrier); barrier_init_done();
     barrier_expect(barrier, DIM * DIM * 4);
-    for (int i = 0; i < 4; i++) copy_bulk(shared_address(shared.state + i * QUARTER), state + i * 32 * DIM, 32 * DIM * 4, barrier);
+    for (int i = 0; i < 4; i++)
+      copy_bulk(shared_address(shared.state + i * QUARTER), state + i * 32 * DIM, 32 * DIM * 4, barrier);
   }
   const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
   const int side = load_fresh_4(parity + slot) & 1;
@@ -292,7 +302,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
 
   const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
   const bfloat16* rows_in = projected + (size_t)sequence * ROWS * stride;
-  const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM, rows_in + inputs_at, (size_t)stride, pending};
+  const Times times = {convolution + read_at * 3 * CONV_DIM, stash_inputs + read_at * WINDOW * CONV_DIM,
+                       rows_in + inputs_at, (size_t)stride, pending};
   const int query_channel = key_head * DIM + lane * 4, key_channel = KEY_HEADS * DIM + query_channel;
   const int value_channel = 2 * KEY_HEADS * DIM + head * DIM + lane * 4;
   const Kind kind = warp < 4 ? (Kind)(warp & 1) : QUERY;
@@ -327,7 +338,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     const int row = lane - pending;
     if (row >= 0 && row < ROWS) {
       const bfloat16* line = rows_in + (size_t)row * stride;
-      gate = gate_of(widen(load_fresh_2(line + a_at + head)), widen(load_fresh_2(line + b_at + head)), my_negative_a, my_dt_bias);
+      const float a = widen(load_fresh_2(line + a_at + head)), b = widen(load_fresh_2(line + b_at + head));
+      gate = gate_of(a, b, my_negative_a, my_dt_bias);
       if (STASH) {
         const size_t at = (write_at * WINDOW + row) * VALUE_HEADS + head;
         stash_log_decay[at] = gate.log_decay; stash_beta[at] = gate.beta;
@@ -335,7 +347,10 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     }
     float since = gate.log_decay;
 #pragma unroll
-    for (int o = 1; o < 16; o <<= 1) { const float before = __shfl_up_sync(~0u, since, o); if (lane >= o) since += before; }
+    for (int o = 1; o < 16; o <<= 1) {
+      const float before = __shfl_up_sync(~0u, since, o);
+      if (lane >= o) since += before;
+    }
     if (row < 0) { shared.old_since[lane] = since; shared.old_beta[lane] = gate.beta; }
     else if (row < ROWS) { shared.since[row] = since; shared.beta[row] = gate.beta; }
   } else {
@@ -363,7 +378,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   for (int n = 0; n < NEW_TILES; n++) {
     float* o = solution.o[n];
     float square = o[0] * o[0] + o[1] * o[1];
-    square += __shfl_xor_sync(~0u, square, 4); square += __shfl_xor_sync(~0u, square, 8); square += __shfl_xor_sync(~0u, square, 16);
+#pragma unroll
+    for (int o = 4; o < 32; o <<= 1) square += __shfl_xor_sync(~0u, square, o);
     if (g == 0 && 4 * n + t < ROWS) shared.squares[warp][4 * n + t] = square;
     o[0] *= weight.x * quick_silu(z[n].at(0)); o[1] *= weight.y * quick_silu(z[n].at(1));
   }
@@ -371,7 +387,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   if (moves) { solution.commit(shared, pending, warp, lane); fence_async_proxy(); }
   __syncthreads();
   if (moves && threadIdx.x == 0)
-    for (int i = 0; i < 4; i++) copy_bulk_back(state + i * 32 * DIM, shared_address(shared.state + i * QUARTER), 32 * DIM * 4);
+    for (int i = 0; i < 4; i++)
+      copy_bulk_back(state + i * 32 * DIM, shared_address(shared.state + i * QUARTER), 32 * DIM * 4);
 #pragma unroll
   for (int n = 0; n < NEW_TILES; n++) {
     const int row = 4 * n + t;
