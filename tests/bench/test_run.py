@@ -134,6 +134,15 @@ def test_microbenchmarks_cover_every_kind_of_work() -> None:
     assert all(each.nbytes > 0 and each.microseconds > 0 for each in result.microbenchmarks)
 
 
+def test_a_head_at_8_bits_reads_less_and_drafts_all_the_same() -> None:
+    wide, narrow = (
+        run.run_bench(asked(draft_tokens=(2,), draft_8bit=narrow), Host(), lambda line: None)
+        for narrow in (False, True)
+    )
+    assert narrow.cells[0].step_bytes < wide.cells[0].step_bytes
+    assert narrow.cells[0].accept_length >= 1.0
+
+
 def test_a_kernel_table_of_a_device_without_kernels_is_empty() -> None:
     result = run.run_bench(asked(draft_tokens=(1,), kernels=True), Host(), lambda line: None)
     assert [title for title, _ in result.kernel_tables] == ["batch 1, NEXTN K=1"]

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
             accept_length=options.simulate_accept_length,
             draft_rows=draft_rows,
             draft_file=draft_file,
-            draft_int8=options.draft_int8,
+            draft_8bit=options.draft_8bit,
             kernels=options.kernels,
             microbenchmarks=options.microbenchmarks,
             eager=options.eager,
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=defaults.repeats)
     parser.add_argument("--simulate-accept-length", type=float, help="tokens a verify pass at the largest K")
     parser.add_argument("--draft-vocabulary", help="drafts from the first so many tokens, or those of a file")
-    parser.add_argument("--draft-int8", action="store_true", help="the draft head in INT8")
+    parser.add_argument("--draft-8bit", action="store_true", help="the MTP head in 8 bits")
     parser.add_argument("--kernels", action="store_true", help="time of each kernel of a step")
     parser.add_argument("--microbenchmarks", action="store_true", help="each kernel alone, with its bytes")
     parser.add_argument("--eager", action="store_true", help="without graphs")

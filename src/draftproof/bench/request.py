@@ -32,7 +32,8 @@ class BenchRequest:
         draft_rows: drafts are chosen among the first so many tokens; None for all of them, or for those of a
             file.
         draft_file: names the tokens that drafts are chosen among; None for no file.
-        draft_int8: the draft head is kept in INT8; drafts only propose, so no text depends on it.
+        draft_8bit: the MTP head and what it chooses among are kept in 8 bits; it only proposes, so no text
+            depends on it.
         kernels: a table of the time of each kernel of a step.
         microbenchmarks: each kernel alone, with its bytes.
         eager: without graphs.
@@ -51,7 +52,7 @@ class BenchRequest:
     accept_length: float | None = None
     draft_rows: int | None = None
     draft_file: Path | None = None
-    draft_int8: bool = False
+    draft_8bit: bool = False
     kernels: bool = False
     microbenchmarks: bool = False
     eager: bool = False

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from draftproof.architecture.spec import ModelSpec
+from draftproof.architecture.tensor_plan import ModelPart, TensorGroup
 from draftproof.bench.place import Place
 from draftproof.bench.precisions import PrecisionLayout, layout_named
 from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest
 from draftproof.bench.shapes import first_layers, load_shape
+from draftproof.checkpoint.precision import Precision
+from draftproof.device.narrow_head import at_8_bits
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
 from draftproof.hardware.memory_plan import MemoryPlan, memory_plan
 from draftproof.hardware.roofline import Model
 from draftproof.hardware.shape import shape_of
 from draftproof.hardware.weights import weigh_precisions
-from draftproof.kernels.draft_head.selection import as_int8, select_rows
+from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
@@ -83,15 +86,18 @@ def load_subject(request: BenchRequest, place: Place) -> Subject:
     sizes = state_sizes(request)
     device, free = place.device, place.free_bytes()
     spec = _layers_of(request, layout, sizes, free)
-    weights = weigh_precisions(spec, layout.groups)
     plan = _plan(spec, layout, sizes)
     plan.require(free, f"{request.shape} in {request.precision}", REMEDY)
     loaded = load_synthetic(spec, layout, sizes.max_positions, device, request.seed)
     with torch.inference_mode():
         drafts = _draft_vocabulary(loaded, request)
         model = device_model(loaded.target, loaded.head if request.most_drafts else None, drafts)
+        if request.draft_8bit and model.head is not None:
+            model = replace(model, head=at_8_bits(model.head))
         state = DeviceState.allocate(spec, sizes, torch.bfloat16, device)
-    return Subject(spec, layout, model, state, Model(weights, shape_of(spec)), plan)
+    groups = {**layout.groups, **(HEAD_AT_8_BITS if request.draft_8bit else {})}
+    read = Model(weigh_precisions(spec, groups), shape_of(spec))
+    return Subject(spec, layout, model, state, read, plan)
 
 
 def load_synthetic(
@@ -113,6 +119,18 @@ def state_sizes(request: BenchRequest) -> StateSizes:
     return StateSizes(slots, slots * pages + 1, PAGE_SIZE, pages * PAGE_SIZE, rows)
 
 
+HEAD_AT_8_BITS = {
+    (ModelPart.MTP, group): Precision.FP8_TENSOR
+    for group in (
+        TensorGroup.MTP,
+        TensorGroup.ATTENTION,
+        TensorGroup.ROUTED_EXPERT,
+        TensorGroup.SHARED_EXPERT,
+        TensorGroup.DENSE_MLP,
+    )
+}
+"""What `--draft-8bit` makes of the head, for the roofline: a byte a weight."""
+
 REMEDY = "Fewer layers (--layers), a smaller --batch or --context, or a narrower --precision."
 
 MARGIN_STEPS = 8
@@ -128,7 +146,7 @@ def _draft_vocabulary(loaded: LoadedModel, request: BenchRequest) -> DraftVocabu
     elif request.draft_rows is not None:
         ids = range(request.draft_rows)
     else:
-        return DraftVocabulary(as_int8(head)) if request.draft_int8 else None
+        return None
     token_ids = torch.tensor(ids, dtype=torch.int32, device=head.blocks.device)
     chosen = select_rows(head, token_ids)
-    return DraftVocabulary(as_int8(chosen) if request.draft_int8 else chosen, token_ids)
+    return DraftVocabulary(chosen, token_ids)

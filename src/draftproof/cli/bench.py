@@ -53,8 +53,8 @@ def bench(
         str | None,
         typer.Option(help="Choose drafts among the first so many tokens, or those that a file names."),
     ] = None,
-    draft_int8: Annotated[
-        bool, typer.Option("--draft-int8", help="Keep the draft head in INT8; no text depends on it.")
+    draft_8bit: Annotated[
+        bool, typer.Option("--draft-8bit", help="Keep the MTP head in 8 bits; no text depends on it.")
     ] = False,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time of each kernel of a step.")] = False,
     microbenchmarks: Annotated[
@@ -88,7 +88,7 @@ def bench(
         accept_length=simulate_accept_length,
         draft_rows=draft_rows,
         draft_file=draft_file,
-        draft_int8=draft_int8,
+        draft_8bit=draft_8bit,
         kernels=kernels,
         microbenchmarks=microbenchmarks,
         eager=eager,
