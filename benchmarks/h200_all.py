@@ -62,6 +62,7 @@ def case(
     drafts: tuple[int, ...] = (0, 3),
     layers: int | None = None,
     tables: bool = True,
+    narrow_head: bool = False,
 ) -> Case:
     """A case with the settings that all have in common."""
     request = BenchRequest(
@@ -74,6 +75,7 @@ def case(
         repeats=3,
         accept_length=ACCEPT_LENGTH,
         draft_rows=DRAFT_ROWS,
+        draft_8bit=narrow_head,
         kernels=tables,
         microbenchmarks=tables,
     )
@@ -83,6 +85,7 @@ def case(
 CASES = (
     case("35b-nvfp4", SMALL, "nvfp4", 20, drafts=DRAFTS),
     case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 15),
+    case("35b-nvfp4-head-8bit", SMALL, "nvfp4", 12, drafts=(3,), narrow_head=True),
     case("35b-bf16", SMALL, "bf16", 15, drafts=DRAFTS),
     case("122b-nvfp4", LARGE, "nvfp4", 15),
     case("35b-nvfp4-routed-batches", SMALL, "nvfp4-routed", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
