@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,7 @@ from draftproof.architecture.spec import MoeSpec
 from draftproof.kernels.experts_step import cuda_many_rows, triton
 from draftproof.kernels.experts_step.operands import experts_scratch
 from draftproof.kernels.packed_weights.formats import PackedExperts
-from draftproof.kernels.routing.routing import allocate_many_rows, routing_scratch
+from draftproof.kernels.routing.routing import ManyRowsRouting, most_blocks
 from draftproof.kernels.routing.triton import MOST_ROWS, sort_pairs
 
 
@@ -36,18 +34,30 @@ def experts_of_prompt(
     """
     output = torch.zeros_like(rows)
     unfit = cuda_many_rows.unsupported(rows, experts, None)
+    add = triton.add_experts if unfit else cuda_many_rows.add_experts
+    numbers, shares = chosen.int(), weights.float()
     for first in range(0, len(rows), MOST_ROWS):
         part = slice(first, first + MOST_ROWS)
         source = rows[part].contiguous()
-        count = len(source)
-        routing = allocate_many_rows(count, spec, rows.device)
-        scratch = replace(
-            routing_scratch(count, spec, 0, rows.device),
-            chosen=chosen[part].int().contiguous(),
-            weights=weights[part].contiguous(),
-        )
-        sort_pairs(spec, scratch, routing)
-        room = experts_scratch(count, routing, experts, None)
-        add = triton.add_experts if unfit else cuda_many_rows.add_experts
+        routing = _room_for_routing(len(source), spec, rows.device)
+        sort_pairs(spec, numbers[part].contiguous(), shares[part].contiguous(), routing)
+        room = experts_scratch(len(source), routing, experts, None)
         add(source, output[part], None, experts, None, routing, room)
     return output
+
+
+def _room_for_routing(rows: int, spec: MoeSpec, device: torch.device) -> ManyRowsRouting:
+    """Not filled: sorting writes all of it."""
+
+    def room(*shape: int, dtype: torch.dtype = torch.int32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=device)
+
+    pairs = rows * spec.experts_per_token
+    return ManyRowsRouting(
+        offsets=room(spec.num_experts + 1),
+        pair_rows=room(pairs),
+        pair_weights=room(pairs, dtype=torch.float32),
+        pair_places=room(rows, spec.experts_per_token),
+        blocks=room(1 + most_blocks(rows, spec)),
+        shared_weight=room(rows, dtype=torch.float32),
+    )

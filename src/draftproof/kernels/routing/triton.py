@@ -77,14 +77,21 @@ def choose(spec: MoeSpec, scratch: RoutingScratch, routing: Routing) -> None:
         scratch.logits, scratch.chosen, scratch.weights, routing.shared_weight, scratch.logits.stride(0),
         experts, width, per_token, spec.normalize_top_k, shared, num_warps=1,
     )  # fmt: skip
-    sort_pairs(spec, scratch, routing)
+    sort_pairs(spec, scratch.chosen, scratch.weights, routing)
 
 
-def sort_pairs(spec: MoeSpec, scratch: RoutingScratch, routing: ManyRowsRouting) -> None:
-    """Sort the pairs of `scratch.chosen` and `scratch.weights` by expert, then by row."""
-    rows, per_token, experts = scratch.chosen.shape[0], spec.experts_per_token, spec.num_experts
+def sort_pairs(spec: MoeSpec, chosen: Tensor, weights: Tensor, routing: ManyRowsRouting) -> None:
+    """Sort pairs by expert, then by row; all of `routing` but `shared_weight` is written.
+
+    Args:
+        spec: of the layer.
+        chosen: [rows, experts per token] int32.
+        weights: the same shape, float32.
+        routing: for as many rows.
+    """
+    rows, per_token, experts = chosen.shape[0], spec.experts_per_token, spec.num_experts
     kernels.place_pairs[(triton.cdiv(experts, EXPERTS_SORTED),)](
-        scratch.chosen, scratch.weights, routing.offsets, routing.pair_rows, routing.pair_weights,
+        chosen, weights, routing.offsets, routing.pair_rows, routing.pair_weights,
         routing.pair_places, routing.blocks, rows, routing.blocks.shape[0] - 1, experts,
         triton.next_power_of_2(experts + 1), per_token, triton.next_power_of_2(rows), EXPERTS_SORTED,
         BLOCK_PAIRS, num_warps=8,
