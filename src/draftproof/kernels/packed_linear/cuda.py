@@ -62,6 +62,7 @@ class Plan:
             of x in its registers.
         blocks: launched for each multiprocessor.
         resident: blocks whose registers fit on a multiprocessor, the next kernel's included.
+        release: 0 lets the next kernel start at once, 1 after the first stage.
     """
 
     warps: int
@@ -70,6 +71,7 @@ class Plan:
     group: int = 0
     blocks: int = 1
     resident: int = 2
+    release: int = 0
 
 
 def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
@@ -222,6 +224,7 @@ def _kernel(
         WIDE=int(out.dtype is torch.float32),
         GROUP=plan.group,
         RESIDENT=plan.resident,
+        RELEASE=plan.release,
     )
 
 

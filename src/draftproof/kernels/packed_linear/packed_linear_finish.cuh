@@ -74,7 +74,6 @@ __device__ __forceinline__ void finish_tiles(Sums& sums, const Squares& squares,
                                              float epsilon, int mine) {
   const int thread = threadIdx.x - WARPS * 32, rr = thread & 15, first = thread >> 4;
   for (int i = 0; i < SCALES_AHEAD; i++) fetch_row_scale(scales, to, i, mine, thread);
-  release_dependents();
   wait_for_predecessors();
 #if NORM
   float inverse[EACH];

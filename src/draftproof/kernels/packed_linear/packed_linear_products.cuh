@@ -199,6 +199,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
           fetch(next, ring_at + stage * STAGE_BYTES, barrier + stage * 8, me);
           advance(next, mine);
         }
+        if (RELEASE && q == 0) release_dependents();
         q++;
         if (++stage == STAGES) { stage = 0; parity ^= 1; }
       }
