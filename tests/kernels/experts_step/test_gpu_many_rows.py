@@ -28,6 +28,12 @@ def test_same_format(step: object, kind: str, rows: int) -> None:
     assert_same_sum(*before_and_after(step, SHAPE, (kind, kind), rows, GPU))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("kind", ["bf16", "nvfp4"])
+def test_many_experts_with_few_pairs_each(kind: str) -> None:
+    shape = Shape(experts=160, per_token=2, hidden=512, intermediate=128)
+    assert_same_sum(*before_and_after(cuda_step, shape, (kind, kind), 60, GPU))
+
+
 def test_another_format_of_the_shared_expert() -> None:
     assert_same_sum(*before_and_after(cuda_step, SHAPE, ("nvfp4", "bf16"), 20, GPU))
 

@@ -249,7 +249,8 @@ def multiply(
         *(ABSENT if routed is None else routed.arguments()),
         *(ABSENT if shared is None else shared.arguments()),
         *(None if norm is None else norm.weight, routing.blocks, routing.offsets, routing.pair_rows),
-        *(rows, *scale_shape, 0.0 if norm is None else norm.epsilon),
+        *(len(routing.blocks), len(routing.offsets) - 1, rows),
+        *(*scale_shape, 0.0 if norm is None else norm.epsilon),
     )
     grid = torch.cuda.get_device_properties(device).multi_processor_count * plan.resident
     most = len(routing.blocks) - 1 + -(-rows // BLOCK_PAIRS)

@@ -21,6 +21,7 @@
 #define PAIRS 16
 #define COLUMNS 8
 #define ROOM 16                            // blocks of pairs in the range of a thread block, at most
+#define LISTS_FIT (GATED && INPUTS >= 512)  // into the room for rows, 16 KB or more
 #define UNDO (MODE == 2 ? 512.f : MODE == 0 ? 1.f : 72057594037927936.f)
 
 struct Constants { Nvfp4Masks nvfp4; uint32_t sixteen; };
@@ -36,7 +37,7 @@ __device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
 }
 
 // One block of weights times up to 8 N columns. x: the right operands of the block's inputs, [pair of 16 inputs]
-// [two groups of 8 columns][lane] 16 bytes.
+// [N groups of 8 columns][lane] 16 bytes.
 template <int N>
 __device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8_t* x, int lane, float (*c)[4],
                                                const Constants& masks) {
@@ -57,7 +58,7 @@ __device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8
       const uint32_t b0 = scale_pair(sb.x, index, sixteen), b1 = scale_pair(sb.y, index, sixteen);
 #pragma unroll
       for (int n = 0; n < N; n++) {
-        const uint4 right = *(const uint4*)(x + ((2 * couple + j / 2) * 2 + n) * 512 + lane * 16);
+        const uint4 right = *(const uint4*)(x + ((2 * couple + j / 2) * N + n) * 512 + lane * 16);
         multiply(c[n], multiply_pair(a[2 * j], a0), multiply_pair(b[2 * j], b0), multiply_pair(a[2 * j + 1], a0),
                  multiply_pair(b[2 * j + 1], b0), right.x, right.y);
         multiply(c[n], multiply_pair(a[2 * j + 2], a1), multiply_pair(b[2 * j + 2], b1),
@@ -84,7 +85,7 @@ __device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8
     decode_fp8(b[2 * j], q[0], q[1]); decode_fp8(b[2 * j + 1], q[2], q[3]);
 #pragma unroll
     for (int n = 0; n < N; n++) {
-      const uint4 right = *(const uint4*)(x + (j * 2 + n) * 512 + lane * 16);
+      const uint4 right = *(const uint4*)(x + (j * N + n) * 512 + lane * 16);
       multiply(c[n], p[0], q[0], p[1], q[1], right.x, right.y);
       multiply(c[n], p[2], q[2], p[3], q[3], right.z, right.w);
     }
@@ -93,24 +94,36 @@ __device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8
 #endif
 }
 
-// Where four consecutive inputs of a column stand among the right operands, in bytes.
-__device__ __forceinline__ int operand_place(int column, int input) {
+// Where four consecutive inputs of a column stand among the right operands of so many groups of columns, in bytes.
+__device__ __forceinline__ int operand_place(int column, int input, int groups) {
   const int chunk = input / CHUNK, within = input % CHUNK;
   const int step = MODE == 2 ? within / 16 : within / 4 % (CHUNK / 16);
   const int t = MODE == 2 ? within / 4 % 4 : within / (CHUNK / 4);
   const int at = chunk * (CHUNK / 16) + step;
-  return ((at >> 1) * 2 + (column >> 3)) * 512 + ((column & 7) * 4 + t) * 16 + (at & 1) * 8;
+  return ((at >> 1) * groups + (column >> 3)) * 512 + ((column & 7) * 4 + t) * 16 + (at & 1) * 8;
 }
 
-// Rows of a block of pairs as right operands, a warp for each; `inverse` gets 1 / rms. Loads come first, a batch of
-// them together (loads that order memory would wait for each other).
+// The blocks of pairs in the range of a thread block; the shared expert is -1.
+struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; };
+
+// Rows of a block of pairs as right operands, and of the next one behind them if there is room for two (`together`: no
+// more than 8 each); a warp for each row. inverse[0 or 1] gets 1 / rms. Loads come first, a batch of them together
+// (loads that order memory would wait for each other).
 #define PIECES ((INPUTS + 127) / 128)
 #define BATCH (PIECES % 16 == 0 ? 16 : PIECES % 12 == 0 ? 12 : PIECES < 16 ? PIECES : 1)
-__device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bfloat16* source, int stride,
-                                          const float* norm, float epsilon, const int* rows, int count) {
+#define SLOT (INPUTS * COLUMNS * 2)
+struct Rows { const bfloat16* at; int stride; };
+__device__ __forceinline__ void load_rows(uint8_t* x, float (*inverse)[PAIRS], const Rows& rows, const Rows& after,
+                                          const float* norm, float epsilon, const Segments& segments, int segment,
+                                          bool together) {
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  for (int column = warp; column < count; column += WARPS) {
-    const bfloat16* from = source + (size_t)rows[column] * stride + lane * 4;
+  const int mine = segments.count[segment], all = mine + (together ? segments.count[segment + 1] : 0);
+  const int groups = mine > COLUMNS ? 2 : 1;
+  for (int i = warp; i < all; i += WARPS) {
+    const int slot = i >= mine, column = slot ? i - mine : i;
+    const size_t row = segments.row[segment + slot][column];
+    const bfloat16* from = (slot ? after.at + row * after.stride : rows.at + row * rows.stride) + lane * 4;
+    uint8_t* to = x + slot * SLOT;
     float square = 0.f;
 #pragma unroll 1
     for (int start = 0; start < PIECES; start += BATCH) {
@@ -131,13 +144,13 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float* inverse, const bflo
           v = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
         }
         if (MODE == 1 || MODE == 3) v = make_uint2(raise(v.x), raise(v.y));
-        if (INPUTS % 128 == 0 || k < INPUTS) *(uint2*)(x + operand_place(column, k)) = v;
+        if (INPUTS % 128 == 0 || k < INPUTS) *(uint2*)(to + operand_place(column, k, groups)) = v;
       }
     }
     if (GATED) {
 #pragma unroll
       for (int step = 16; step >= 1; step /= 2) square += __shfl_xor_sync(~0u, square, step);
-      if (lane == 0) inverse[column] = norm ? rsqrtf(square / WIDTH + epsilon) : 1.f;
+      if (lane == 0) inverse[slot][column] = norm ? rsqrtf(square / WIDTH + epsilon) : 1.f;
     }
   }
 }
@@ -164,7 +177,7 @@ __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory,
       float d[N][4];
 #pragma unroll
       for (int n = 0; n < N; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
-      multiply_block<N>(weights, x + (size_t)block * (CHUNK / 32) * 1024, lane, d, masks);
+      multiply_block<N>(weights, x + block * (CHUNK / 32) * 512 * N, lane, d, masks);
       const float first = block_scale[block / 2], second = block_scale[scale_rows + block / 2];
 #pragma unroll
       for (int n = 0; n < N; n++) {
@@ -172,7 +185,7 @@ __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory,
         c[n][2] = fmaf(d[n][2], second, c[n][2]); c[n][3] = fmaf(d[n][3], second, c[n][3]);
       }
 #else
-      multiply_block<N>(weights, x + (size_t)block * (CHUNK / 32) * 1024, lane, c, masks);
+      multiply_block<N>(weights, x + block * (CHUNK / 32) * 512 * N, lane, c, masks);
 #endif
     }
     __syncwarp();
@@ -210,14 +223,11 @@ __device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS
   }
 }
 
-// The blocks of pairs in the range of a thread block; the shared expert is -1.
-struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; };
-// What an expert reads and writes.
+// What an expert needs besides its weights and rows.
 struct Side {
-  const bfloat16* source;
   const float *row_scale, *block_scale;
   void* out;
-  int source_stride, out_stride;
+  int out_stride;
 };
 
 // First tile of the range of thread block `number`. A tile of the shared expert, whose blocks are full, takes a fifth
@@ -232,11 +242,12 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     const bfloat16* source, const uint8_t* weights, const float* row_scale, const float* block_scale, void* out,
     int source_stride, int out_stride, const bfloat16* shared_source, const uint8_t* shared_weights,
     const float* shared_row_scale, const float* shared_block_scale, void* shared_out, int shared_source_stride,
-    int shared_out_stride, const float* norm, const int* blocks, const int* offsets, const int* pair_rows, int rows,
+    int shared_out_stride, const float* norm, const int* blocks, const int* offsets, const int* pair_rows, int list_room,
+    int experts, int rows,
     int scale_rows, int scale_columns, float epsilon) {
   extern __shared__ __align__(128) uint8_t room[];
   __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES];
-  __shared__ float inverse[PAIRS];
+  __shared__ float inverse[2][PAIRS];
   __shared__ Segments segment_of;
 #if GATED
   __shared__ float parts[WARPS][16][PAIRS + 1];
@@ -253,7 +264,14 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   wait_for_predecessors();
 #endif
   const int shared_blocks = SHARED ? (rows + PAIRS - 1) / PAIRS : 0;
-  const int count_of_blocks = shared_blocks + (ROUTED ? __ldcg(blocks) : 0);
+  // All of the lists come at once, into the rows' room: looking up one after the other would take three latencies.
+  int *listed = (int*)room, *begins = listed + list_room;
+  if (ROUTED && LISTS_FIT) {
+    for (int i = threadIdx.x; i < list_room; i += WARPS * 32) listed[i] = __ldcg(blocks + i);
+    for (int i = threadIdx.x; i <= experts; i += WARPS * 32) begins[i] = __ldcg(offsets + i);
+    __syncthreads();
+  }
+  const int count_of_blocks = shared_blocks + (!ROUTED ? 0 : LISTS_FIT ? listed[0] : __ldcg(blocks));
   const int begin = range_start(blockIdx.x, shared_blocks * TILES, count_of_blocks * TILES, rows);
   const int end = range_start(blockIdx.x + 1, shared_blocks * TILES, count_of_blocks * TILES, rows);
   const int first_block = begin / TILES, segments = end > begin ? (end - 1) / TILES - first_block + 1 : 0;
@@ -261,10 +279,10 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     const int block = first_block + threadIdx.x - shared_blocks;
     int expert = -1, first = (block + shared_blocks) * PAIRS, stop = rows;
     if (ROUTED && block >= 0) {
-      const int entry = __ldcg(blocks + 1 + block);
+      const int entry = LISTS_FIT ? listed[1 + block] : __ldcg(blocks + 1 + block);
       expert = entry >> 16;
-      first = __ldcg(offsets + expert) + (entry & 0xffff) * PAIRS;
-      stop = __ldcg(offsets + expert + 1);
+      first = (LISTS_FIT ? begins[expert] : __ldcg(offsets + expert)) + (entry & 0xffff) * PAIRS;
+      stop = LISTS_FIT ? begins[expert + 1] : __ldcg(offsets + expert + 1);
     }
     segment_of.expert[threadIdx.x] = expert;
     segment_of.first[threadIdx.x] = first;
@@ -300,16 +318,26 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   release_dependents();
   const Constants masks{nvfp4_masks(), gridDim.y * 16u};
   int unit = begin + group;
+  int loaded = 0, loaded_first = 0;
   for (int segment = 0; segment < segments; segment++) {
     const int first = segment_of.first[segment], count = segment_of.count[segment];
     const bool shared = SHARED && (!ROUTED || segment_of.expert[segment] < 0);
-    const Side side{shared ? shared_source : source, shared ? shared_row_scale : row_scale,
-                    shared ? shared_block_scale : block_scale, shared ? shared_out : out,
-                    shared ? shared_source_stride : source_stride, shared ? shared_out_stride : out_stride};
+    if (segment == loaded) {
+      const int after = min(segment + 1, segments - 1);
+      const bool together = after > segment && count <= COLUMNS && segment_of.count[after] <= COLUMNS;
+      const bool shared_after = SHARED && (!ROUTED || segment_of.expert[after] < 0);
+      const Rows these{shared ? shared_source : source, shared ? shared_source_stride : source_stride};
+      const Rows those{shared_after ? shared_source : source, shared_after ? shared_source_stride : source_stride};
+      __syncthreads();
+      load_rows(x, inverse, these, those, norm, epsilon, segment_of, segment, together);
+      __syncthreads();
+      loaded_first = segment;
+      loaded = segment + (together ? 2 : 1);
+    }
+    const int slot = segment - loaded_first;
+    const Side side{shared ? shared_row_scale : row_scale, shared ? shared_block_scale : block_scale,
+                    shared ? shared_out : out, shared ? shared_out_stride : out_stride};
     const size_t expert = max(segment_of.expert[segment], 0);
-    __syncthreads();
-    load_rows(x, inverse, side.source, side.source_stride, norm, epsilon, segment_of.row[segment], count);
-    __syncthreads();
     const int stop = min(end, (first_block + segment + 1) * TILES);
     for (; unit < stop; unit += GROUPS) {
       const int tile = unit % TILES;
@@ -325,7 +353,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
       blocked = side.block_scale + (expert * scale_rows + scale_row) * scale_columns + part * PART / 2;
 #endif
       const int second = GATED ? scale_rows / 2 * scale_columns : 0;
-      const uint8_t* operands = x + (size_t)part * PART * (CHUNK / 32) * 1024;
+      const uint8_t* operands = x + slot * SLOT + part * PART * (CHUNK / 32) * (count <= COLUMNS ? 512 : 1024);
       if (count <= COLUMNS) multiply_part<1>(ring, memory, operands, lane, c, blocked, second, masks, refill);
       else multiply_part<2>(ring, memory, operands, lane, c, blocked, second, masks, refill);
 #if GATED
@@ -333,9 +361,9 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
 #pragma unroll
       for (int n = 0; n < 2; n++)
 #pragma unroll
-        for (int i = 0; i < 4; i++) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
+        for (int i = 0; i < 4; i++) if (n == 0 || count > COLUMNS) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
       sync_threads_of(group + 1, GROUP * 32);
-      store_activations(&parts[group * GROUP], part * 32 + lane, count, inverse, scale,
+      store_activations(&parts[group * GROUP], part * 32 + lane, count, inverse[slot], scale,
                         (bfloat16*)side.out + (size_t)first * side.out_stride + tile * 8, side.out_stride);
       sync_threads_of(group + 1, GROUP * 32);
 #else
