@@ -35,7 +35,7 @@ def test_released_shapes_have_plans_that_divide_them(
         plan = product.plan()
         assert plan is not None
         assert product.blocks.shape[2] % (plan.group * plan.stage_blocks) == 0
-        assert plan.resident * shared_bytes(product, plan) < SHARED_MEMORY_BYTES
+        assert plan.resident * shared_bytes(plan, product) < SHARED_MEMORY_BYTES
 
 
 def test_int8_experts_are_refused_by_name() -> None:

@@ -89,24 +89,28 @@ class Product:
         """Padded inputs."""
         return self.blocks.shape[2] * CHUNK_COLUMNS[self.weight_format]
 
+    @property
+    def mode(self) -> int:
+        """As the kernel names formats."""
+        return MODES[self.weight_format] if self.block_scale is None else FP8_BLOCKS
+
     def goes_with(self, other: Product) -> bool:
-        """Whether one launch can multiply both."""
-        kinds = [
-            (each.weight_format, each.blocks.shape[1:], each.width, each.block_scale is None, each.gated)
-            for each in (self, other)
-        ]
-        return kinds[0] == kinds[1]
+        """Whether one launch, by this one's plan, can multiply both; formats may differ."""
+        shapes = [(each.inputs, each.blocks.shape[1], each.width, each.gated) for each in (self, other)]
+        plan = self.plan()
+        return shapes[0] == shapes[1] and plan is not None and other.fits(plan)
 
     def plan(self) -> Plan | None:
         """How it is multiplied; None when no plan fits its shape."""
-        return next((plan for plan in (GATE_UP if self.gated else DOWN) if self._fits(plan)), None)
+        return next((plan for plan in (GATE_UP if self.gated else DOWN) if self.fits(plan)), None)
 
-    def _fits(self, plan: Plan) -> bool:
+    def fits(self, plan: Plan) -> bool:
+        """Whether a plan divides its shape and has the memory."""
         part, rest = divmod(self.blocks.shape[2], plan.group)
         if rest or part % plan.stage_blocks or (self.block_scale is not None and part % BLOCKS_OF_SCALE):
             return False
-        fixed = plan.warps * PART_BYTES * self.gated + BLOCK_RESERVE
-        return plan.resident * (shared_bytes(self, plan) + fixed) <= SHARED_MEMORY_BYTES
+        fixed = PART_BYTES * (plan.warps if self.gated else 1) + BLOCK_RESERVE
+        return plan.resident * (shared_bytes(plan, self) + fixed) <= SHARED_MEMORY_BYTES
 
 
 def first_of(experts: PackedExperts) -> Product:
@@ -232,19 +236,18 @@ def multiply(
 
     Args:
         routed: the routed experts, on the pairs of `routing`; None leaves them out.
-        shared: an expert of the same shape and format, on all rows; None leaves it out.
+        shared: an expert on all rows that goes with them; None leaves it out.
         norm: before gate and up; None for none.
         routing: of the rows.
         rows: of the step.
         plan: how it is spread; None for the product's own.
     """
-    either = routed or shared
-    assert either is not None
-    product, device = either.product, either.source.device
-    plan = plan or product.plan()
+    sides = [side for side in (routed, shared) if side is not None]
+    products, device = [side.product for side in sides], sides[0].source.device
+    plan = plan or products[0].plan()
     assert plan is not None, "unsupported() says so"
-    kernel = kernel_of(product, plan, routed is not None, shared is not None, device)
-    scale_shape = (0, 0) if product.block_scale is None else product.block_scale.shape[-2:]
+    scaled = [product.block_scale for product in products if product.block_scale is not None]
+    scale_shape = scaled[0].shape[-2:] if scaled else (0, 0)
     arguments = (
         *(ABSENT if routed is None else routed.arguments()),
         *(ABSENT if shared is None else shared.arguments()),
@@ -255,22 +258,27 @@ def multiply(
     grid = torch.cuda.get_device_properties(device).multi_processor_count * plan.resident
     most = len(routing.blocks) - 1 + -(-rows // BLOCK_PAIRS)
     assert most / grid + 2 <= MOST_SEGMENTS, f"{most} blocks of pairs on {grid} thread blocks"
-    kernel.launch((grid,), plan.warps * 32, arguments, shared_bytes(product, plan))
+    kernel = kernel_of(plan, routed.product if routed else None, shared.product if shared else None, device)
+    kernel.launch((grid,), plan.warps * 32, arguments, shared_bytes(plan, *products))
 
 
-def shared_bytes(product: Product, plan: Plan) -> int:
+def shared_bytes(plan: Plan, *products: Product) -> int:
     """Dynamic shared memory: activations of a block of pairs, and the warps' rings."""
-    stage = plan.stage_blocks * BLOCK_BYTES[product.weight_format]
-    return product.inputs * BLOCK_PAIRS * 2 + plan.warps * plan.stages * stage
+    stage = plan.stage_blocks * max(BLOCK_BYTES[product.weight_format] for product in products)
+    return products[0].inputs * BLOCK_PAIRS * 2 + plan.warps * plan.stages * stage
 
 
-def kernel_of(product: Product, plan: Plan, routed: bool, shared: bool, device: torch.device) -> Kernel:
-    """The kernel for one shape and plan, and for one kind of experts or both."""
+def kernel_of(plan: Plan, routed: Product | None, shared: Product | None, device: torch.device) -> Kernel:
+    """The kernel for one plan and shape, and for one kind of experts or both."""
+    product, other = routed or shared, shared or routed
+    assert product is not None
+    assert other is not None
     return load_kernel(
         SOURCE,
         "experts_product",
         device,
-        MODE=MODES[product.weight_format] if product.block_scale is None else FP8_BLOCKS,
+        MODE=product.mode,
+        SHARED_MODE=other.mode,
         GATED=int(product.gated),
         INPUTS=product.inputs,
         WIDTH=product.width,
@@ -280,8 +288,8 @@ def kernel_of(product: Product, plan: Plan, routed: bool, shared: bool, device: 
         STAGE_BLOCKS=plan.stage_blocks,
         STAGES=plan.stages,
         RESIDENT=plan.resident,
-        ROUTED=int(routed),
-        SHARED=int(shared),
+        ROUTED=int(routed is not None),
+        SHARED=int(shared is not None),
         TOP=1,
     )
 
@@ -299,7 +307,7 @@ def combine(residual: Tensor, outputs: Tensor, shared: Tensor | None, routing: M
 
 
 COMBINE_ONLY = {
-    "MODE": 0, "GATED": 0, "INPUTS": 512, "WIDTH": 512, "TILES": 16, "WARPS": 8, "GROUP": 1,
+    "MODE": 0, "SHARED_MODE": 0, "GATED": 0, "INPUTS": 512, "WIDTH": 512, "TILES": 16, "WARPS": 8, "GROUP": 1,
     "STAGE_BLOCKS": 2, "STAGES": 2, "RESIDENT": 1, "ROUTED": 1, "SHARED": 0,
 }  # fmt: skip
 """The sum does not depend on them; they are those of some product in the same file."""

@@ -4,104 +4,27 @@
 // block; within a range the activations of one block of pairs stay in shared memory while tiles of weights stream
 // past them. GROUP warps share a tile, each with its part of the inputs; each warp has a ring of its own.
 //
-// MODE 0 BF16, 1 FP8 with row scales, 2 NVFP4, 3 FP8 with block scales. INPUTS (whole chunks; the norm's width is
-// WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES. ROUTED: the sorted pairs; SHARED:
-// one more expert on all rows, whose blocks come first (either, or both). GATED: gate and up, with the norm before them
-// unless `norm` is null; else down. TOP: experts of a row, for the sum.
-#include "matrix.cuh"
+// MODE of the routed experts and SHARED_MODE of the shared one, as in sorted_pairs.cuh. INPUTS (whole chunks of both;
+// the norm's width is WIDTH), TILES of an expert, WARPS, GROUP, STAGE_BLOCKS (blocks of one copy), STAGES. ROUTED: the
+// sorted pairs; SHARED: one more expert on all rows, whose blocks come first (either, or both). GATED: gate and up, with
+// the norm before them unless `norm` is null; else down. TOP: experts of a row, for the sum.
 #include "memory.cuh"
+#include "sorted_pairs.cuh"
 
-#define CHUNK (MODE == 0 ? 32 : MODE == 2 ? 128 : 64)
-#define BLOCK_BYTES (MODE == 2 ? NVFP4_BLOCK_BYTES : 1024)
-#define BLOCKS (INPUTS / CHUNK)            // of one tile
-#define PART (BLOCKS / GROUP)              // of one warp of the group
-#define STEPS (PART / STAGE_BLOCKS)        // copies of a warp's part of a tile
-#define STAGE_BYTES (STAGE_BLOCKS * BLOCK_BYTES)
 #define GROUPS (WARPS / GROUP)
 #define PAIRS 16
 #define COLUMNS 8
 #define ROOM 16                            // blocks of pairs in the range of a thread block, at most
 #define LISTS_FIT (GATED && INPUTS >= 512)  // into the room for rows, 16 KB or more
-#define UNDO (MODE == 2 ? 512.f : MODE == 0 ? 1.f : 72057594037927936.f)
+#define STAGE_ROOM (STAGE_BLOCKS * (MODE == 2 || SHARED_MODE == 2 ? NVFP4_BLOCK_BYTES : 1024))
 
-struct Constants { Nvfp4Masks nvfp4; uint32_t sixteen; };
-// Scale `index` of four NVFP4 scales as a pair of BF16, 2^117 times its value. `sixteen` is not known when this is
-// compiled: as a constant it would make a shift of the product, for which there are fewer units.
-__device__ __forceinline__ uint32_t scale_pair(uint32_t four, int index, uint32_t sixteen) {
-  return __byte_perm(four, 0, 0x4040 | index | (index << 8)) * sixteen + 0x6F006F00u;
-}
-__device__ __forceinline__ uint32_t multiply_pair(uint32_t a, uint32_t b) {
-  uint32_t product;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
-  return product;
-}
-
-// One block of weights times up to 8 N columns. x: the right operands of the block's inputs, [pair of 16 inputs]
-// [N groups of 8 columns][lane] 16 bytes.
-template <int N>
-__device__ __forceinline__ void multiply_block(const uint8_t* block, const uint8_t* x, int lane, float (*c)[4],
-                                               const Constants& masks) {
-  const int g = lane >> 2;
-#if MODE == 2
-  const uint4 av = *(const uint4*)(block + lane * 16), bv = *(const uint4*)(block + 512 + lane * 16);
-  const uint2 sa = *(const uint2*)(block + 1024 + g * 8), sb = *(const uint2*)(block + 1088 + g * 8);
-  const uint32_t sixteen = masks.sixteen;
-#pragma unroll
-  for (int couple = 0; couple < 2; couple++) {
-    uint32_t a[8], b[8];
-    decode_nvfp4(couple ? av.z : av.x, couple ? av.w : av.y, a, masks.nvfp4);
-    decode_nvfp4(couple ? bv.z : bv.x, couple ? bv.w : bv.y, b, masks.nvfp4);
-#pragma unroll
-    for (int j = 0; j < 4; j += 2) {
-      const int index = 2 * couple + (j >> 1);
-      const uint32_t a0 = scale_pair(sa.x, index, sixteen), a1 = scale_pair(sa.y, index, sixteen);
-      const uint32_t b0 = scale_pair(sb.x, index, sixteen), b1 = scale_pair(sb.y, index, sixteen);
-#pragma unroll
-      for (int n = 0; n < N; n++) {
-        const uint4 right = *(const uint4*)(x + ((2 * couple + j / 2) * N + n) * 512 + lane * 16);
-        multiply(c[n], multiply_pair(a[2 * j], a0), multiply_pair(b[2 * j], b0), multiply_pair(a[2 * j + 1], a0),
-                 multiply_pair(b[2 * j + 1], b0), right.x, right.y);
-        multiply(c[n], multiply_pair(a[2 * j + 2], a1), multiply_pair(b[2 * j + 2], b1),
-                 multiply_pair(a[2 * j + 3], a1), multiply_pair(b[2 * j + 3], b1), right.z, right.w);
-      }
-    }
-  }
-#else
-  const int t = lane & 3;
-  const uint4 av = *(const uint4*)(block + g * 64 + t * 16), bv = *(const uint4*)(block + 512 + g * 64 + t * 16);
-#if MODE == 0
-#pragma unroll
-  for (int n = 0; n < N; n++) {
-    const uint4 right = *(const uint4*)(x + n * 512 + lane * 16);
-    multiply(c[n], av.x, bv.x, av.y, bv.y, right.x, right.y);
-    multiply(c[n], av.z, bv.z, av.w, bv.w, right.z, right.w);
-  }
-#else
-  const uint32_t a[4] = {av.x, av.y, av.z, av.w}, b[4] = {bv.x, bv.y, bv.z, bv.w};
-#pragma unroll
-  for (int j = 0; j < 2; j++) {
-    uint32_t p[4], q[4];
-    decode_fp8(a[2 * j], p[0], p[1]); decode_fp8(a[2 * j + 1], p[2], p[3]);
-    decode_fp8(b[2 * j], q[0], q[1]); decode_fp8(b[2 * j + 1], q[2], q[3]);
-#pragma unroll
-    for (int n = 0; n < N; n++) {
-      const uint4 right = *(const uint4*)(x + (j * N + n) * 512 + lane * 16);
-      multiply(c[n], p[0], q[0], p[1], q[1], right.x, right.y);
-      multiply(c[n], p[2], q[2], p[3], q[3], right.z, right.w);
-    }
-  }
-#endif
-#endif
-}
-
-// Where four consecutive inputs of a column stand among the right operands of so many groups of columns, in bytes.
-__device__ __forceinline__ int operand_place(int column, int input, int groups) {
-  const int chunk = input / CHUNK, within = input % CHUNK;
-  const int step = MODE == 2 ? within / 16 : within / 4 % (CHUNK / 16);
-  const int t = MODE == 2 ? within / 4 % 4 : within / (CHUNK / 4);
-  const int at = chunk * (CHUNK / 16) + step;
-  return ((at >> 1) * groups + (column >> 3)) * 512 + ((column & 7) * 4 + t) * 16 + (at & 1) * 8;
-}
+// How a tile of one format is cut.
+template <int M> struct Cut {
+  static constexpr int blocks = INPUTS / Packed<M>::chunk, part = blocks / GROUP;  // of a tile, of one warp of the group
+  static constexpr int steps = part / STAGE_BLOCKS;                                // copies of a warp's part
+  static constexpr int stage_bytes = STAGE_BLOCKS * Packed<M>::bytes;
+  static __device__ __forceinline__ size_t at(size_t tile, int number) { return (tile * blocks + number * part) * Packed<M>::bytes; }
+};
 
 // The blocks of pairs in the range of a thread block; the shared expert is -1.
 struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; };
@@ -113,6 +36,7 @@ struct Segments { int expert[ROOM], first[ROOM], count[ROOM], row[ROOM][PAIRS]; 
 #define BATCH (PIECES % 16 == 0 ? 16 : PIECES % 12 == 0 ? 12 : PIECES < 16 ? PIECES : 1)
 #define SLOT (INPUTS * COLUMNS * 2)
 struct Rows { const bfloat16* at; int stride; };
+template <int M>
 __device__ __forceinline__ void load_rows(uint8_t* x, float (*inverse)[PAIRS], const Rows& rows, const Rows& after,
                                           const float* norm, float epsilon, const Segments& segments, int segment,
                                           bool together) {
@@ -131,7 +55,8 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float (*inverse)[PAIRS], c
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
         const int k = (start + i) * 128 + lane * 4;
-        value[i] = INPUTS == WIDTH && INPUTS % 128 == 0 || k < WIDTH ? __ldcg((const uint2*)(from + (start + i) * 128)) : make_uint2(0u, 0u);
+        const bool real = (INPUTS == WIDTH && INPUTS % 128 == 0) || k < WIDTH;
+        value[i] = real ? __ldcg((const uint2*)(from + (start + i) * 128)) : make_uint2(0u, 0u);
       }
 #pragma unroll
       for (int i = 0; i < BATCH; i++) {
@@ -143,8 +68,8 @@ __device__ __forceinline__ void load_rows(uint8_t* x, float (*inverse)[PAIRS], c
           square += v0 * v0 + v1 * v1 + v2 * v2 + v3 * v3;
           v = make_uint2(pack_pair(v0 * factor.x, v1 * factor.y), pack_pair(v2 * factor.z, v3 * factor.w));
         }
-        if (MODE == 1 || MODE == 3) v = make_uint2(raise(v.x), raise(v.y));
-        if (INPUTS % 128 == 0 || k < INPUTS) *(uint2*)(to + operand_place(column, k, groups)) = v;
+        if (Packed<M>::raised) v = make_uint2(raise(v.x), raise(v.y));
+        if (INPUTS % 128 == 0 || k < INPUTS) *(uint2*)(to + operand_place<M>(column, k, groups)) = v;
       }
     }
     if (GATED) {
@@ -161,32 +86,33 @@ struct Ring {
 };
 
 // A warp's part of one tile.
-template <int N, typename Refill>
+template <int M, int N, typename Refill>
 __device__ __forceinline__ void multiply_part(Ring& ring, const uint8_t* memory, const uint8_t* x, int lane, float (*c)[4],
-                                              const float* block_scale, int scale_rows, const Constants& masks,
+                                              const float* block_scale, int scale_rows, const Constants& constants,
                                               Refill refill) {
 #pragma unroll 1
-  for (int s = 0; s < STEPS; s++) {
+  for (int s = 0; s < Cut<M>::steps; s++) {
     const int stage = ring.stage;
     barrier_wait(ring.barriers + stage * 8, ring.parity);
 #pragma unroll
     for (int i = 0; i < STAGE_BLOCKS; i++) {
       const int block = s * STAGE_BLOCKS + i;
-      const uint8_t* weights = memory + stage * STAGE_BYTES + i * BLOCK_BYTES;
-#if MODE == 3
-      float d[N][4];
+      const uint8_t* weights = memory + stage * STAGE_ROOM + i * Packed<M>::bytes;
+      const uint8_t* operands = x + block * (Packed<M>::chunk / 32) * 512 * N;
+      if constexpr (M == 3) {
+        float d[N][4];
 #pragma unroll
-      for (int n = 0; n < N; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
-      multiply_block<N>(weights, x + block * (CHUNK / 32) * 512 * N, lane, d, masks);
-      const float first = block_scale[block / 2], second = block_scale[scale_rows + block / 2];
+        for (int n = 0; n < N; n++) d[n][0] = d[n][1] = d[n][2] = d[n][3] = 0.f;
+        multiply_block<M, N>(weights, operands, lane, d, constants);
+        const float first = block_scale[block / 2], second = block_scale[scale_rows + block / 2];
 #pragma unroll
-      for (int n = 0; n < N; n++) {
-        c[n][0] = fmaf(d[n][0], first, c[n][0]); c[n][1] = fmaf(d[n][1], first, c[n][1]);
-        c[n][2] = fmaf(d[n][2], second, c[n][2]); c[n][3] = fmaf(d[n][3], second, c[n][3]);
+        for (int n = 0; n < N; n++) {
+          c[n][0] = fmaf(d[n][0], first, c[n][0]); c[n][1] = fmaf(d[n][1], first, c[n][1]);
+          c[n][2] = fmaf(d[n][2], second, c[n][2]); c[n][3] = fmaf(d[n][3], second, c[n][3]);
+        }
+      } else {
+        multiply_block<M, N>(weights, operands, lane, c, constants);
       }
-#else
-      multiply_block<N>(weights, x + block * (CHUNK / 32) * 512 * N, lane, c, masks);
-#endif
     }
     __syncwarp();
     refill(stage);
@@ -203,8 +129,8 @@ __device__ __forceinline__ void store_outputs(const float (*c)[4], int count, in
     for (int i = 0; i < 2; i++) {
       const int column = n * 8 + 2 * t + i;
       if (column < count) {
-        out[(size_t)column * (TILES * 16) + g] = c[n][i] * (UNDO * scale.x);
-        out[(size_t)column * (TILES * 16) + g + 8] = c[n][2 + i] * (UNDO * scale.y);
+        out[(size_t)column * (TILES * 16) + g] = c[n][i] * scale.x;
+        out[(size_t)column * (TILES * 16) + g + 8] = c[n][2 + i] * scale.y;
       }
     }
   }
@@ -218,22 +144,68 @@ __device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS
     float gate = 0.f, up = 0.f;
 #pragma unroll
     for (int w = 0; w < GROUP; w++) { gate += parts[w][feature][column]; up += parts[w][feature + 8][column]; }
-    const float factor = UNDO * inverse[column];
+    const float factor = inverse[column];
     out[(size_t)column * stride + feature] = narrow(silu(gate * (factor * scale.x)) * (up * (factor * scale.y)));
   }
 }
 
-// What an expert needs besides its weights and rows.
+// Matrices and outputs of one kind of experts.
 struct Side {
   const float *row_scale, *block_scale;
   void* out;
-  int out_stride;
+  int out_stride, scale_rows, scale_columns;
 };
 
-// First tile of the range of thread block `number`. A tile of the shared expert, whose blocks are full, takes a fifth
-// longer than the others' where arithmetic decides, and its tiles lie together: ranges have equal costs, not lengths.
+// What a warp knows all along.
+struct Worker {
+  Ring ring;
+  const uint8_t* memory;  // of its ring
+  int lane, group, part;
+};
+
+// One tile of one expert. scale: of the tile's rows.
+template <int M, typename Refill>
+__device__ __forceinline__ void do_tile(Worker& worker, const uint8_t* x, const Side& side, size_t expert, int tile, int first,
+                                        int count, const float* inverse, float (*parts)[16][PAIRS + 1],
+                                        const Constants& constants, Refill refill) {
+  const int lane = worker.lane, part = worker.part;
+  float c[2][4] = {};
+  float2 scale = make_float2(Packed<M>::undo, Packed<M>::undo);
+  if (side.row_scale) {
+    const float* at = side.row_scale + (expert * TILES + tile) * 16 + (GATED ? lane & 7 : lane >> 2);
+    scale = make_float2(at[0] * Packed<M>::undo, at[8] * Packed<M>::undo);
+  }
+  const float* blocked = nullptr;
+  if (M == 3) {
+    const int scale_row = GATED ? tile * 8 / 128 : tile * 16 / 128;
+    blocked = side.block_scale + (expert * side.scale_rows + scale_row) * side.scale_columns + part * Cut<M>::part / 2;
+  }
+  const int second = GATED ? side.scale_rows / 2 * side.scale_columns : 0;
+  const uint8_t* operands = x + part * Cut<M>::part * (Packed<M>::chunk / 32) * (count <= COLUMNS ? 512 : 1024);
+  if (count <= COLUMNS) multiply_part<M, 1>(worker.ring, worker.memory, operands, lane, c, blocked, second, constants, refill);
+  else multiply_part<M, 2>(worker.ring, worker.memory, operands, lane, c, blocked, second, constants, refill);
+#if GATED
+  const int g = lane >> 2, t = lane & 3, warp = worker.group * GROUP + part;
+#pragma unroll
+  for (int n = 0; n < 2; n++)
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+      if (n == 0 || count > COLUMNS) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
+  sync_threads_of(worker.group + 1, GROUP * 32);
+  store_activations(&parts[worker.group * GROUP], part * 32 + lane, count, inverse, scale,
+                    (bfloat16*)side.out + (size_t)first * side.out_stride + tile * 8, side.out_stride);
+  sync_threads_of(worker.group + 1, GROUP * 32);
+#else
+  store_outputs(c, count, lane, (float*)side.out + (size_t)first * (TILES * 16) + tile * 16, scale);
+#endif
+}
+
+// First tile of the range of thread block `number`. Tiles of the shared expert lie together and take another time than
+// the others: its blocks are full, which takes NVFP4 a fifth longer, and its format may be wider. So ranges have equal
+// costs, counted in fifths of a routed tile.
 __device__ __forceinline__ int range_start(int number, int shared_tiles, int tiles, int rows) {
-  const long long cost = MODE == 2 && rows > COLUMNS ? 6 : 5, shared_cost = cost * shared_tiles;
+  const int wider = MODE == 2 && SHARED_MODE == 0 ? 15 : MODE == 2 && SHARED_MODE != 2 ? 8 : 5;
+  const long long cost = MODE == 2 && SHARED_MODE == 2 && rows > COLUMNS ? 6 : wider, shared_cost = cost * shared_tiles;
   const long long at = (shared_cost + 5LL * (tiles - shared_tiles)) * number / gridDim.x;
   return (int)(at < shared_cost ? at / cost : shared_tiles + (at - shared_cost) / 5);
 }
@@ -243,19 +215,17 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     int source_stride, int out_stride, const bfloat16* shared_source, const uint8_t* shared_weights,
     const float* shared_row_scale, const float* shared_block_scale, void* shared_out, int shared_source_stride,
     int shared_out_stride, const float* norm, const int* blocks, const int* offsets, const int* pair_rows, int list_room,
-    int experts, int rows,
-    int scale_rows, int scale_columns, float epsilon) {
+    int experts, int rows, int scale_rows, int scale_columns, float epsilon) {
   extern __shared__ __align__(128) uint8_t room[];
   __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES];
   __shared__ float inverse[2][PAIRS];
   __shared__ Segments segment_of;
-#if GATED
-  __shared__ float parts[WARPS][16][PAIRS + 1];
-#endif
+  __shared__ float parts[GATED ? WARPS : 1][16][PAIRS + 1];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, group = warp / GROUP, part = warp % GROUP;
   uint8_t* x = room;
-  const uint8_t* memory = room + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_BYTES;
-  Ring ring{shared_address(memory), shared_address(&barriers[warp][0]), 0, 0};
+  const uint8_t* memory = room + (size_t)INPUTS * PAIRS * 2 + (size_t)warp * STAGES * STAGE_ROOM;
+  Worker worker{{shared_address(memory), shared_address(&barriers[warp][0]), 0, 0}, memory, lane, group, part};
+  const Ring& ring = worker.ring;
   if (lane == 0) {
     for (int i = 0; i < STAGES; i++) barrier_init(ring.barriers + i * 8);
     barrier_init_done();
@@ -289,20 +259,23 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
     segment_of.count[threadIdx.x] = min(stop - first, PAIRS);
   }
   __syncthreads();
-  // The copies of this warp, in order: of every GROUPS-th tile its part, STEPS copies each.
+  // The copies of this warp, in order: of every GROUPS-th tile its part.
   int ahead = begin + group, step = 0;
   const uint8_t* next = nullptr;
+  bool next_shared = false;
   auto locate = [&]() {
     if (ahead >= end) return;
     const int expert = segment_of.expert[ahead / TILES - first_block];
-    const size_t block = ((size_t)max(expert, 0) * TILES + ahead % TILES) * BLOCKS + part * PART;
-    next = (SHARED && expert < 0 ? shared_weights : weights) + block * BLOCK_BYTES;
+    next_shared = SHARED && (!ROUTED || expert < 0);
+    const size_t tile = (size_t)max(expert, 0) * TILES + ahead % TILES;
+    next = next_shared ? shared_weights + Cut<SHARED_MODE>::at(tile, part) : weights + Cut<MODE>::at(tile, part);
   };
   auto refill = [&](int stage) {
     if (ahead >= end) return;
-    if (lane == 0) fetch_bulk(ring.stages + stage * STAGE_BYTES, next, STAGE_BYTES, ring.barriers + stage * 8);
-    next += STAGE_BYTES;
-    if (++step == STEPS) { step = 0; ahead += GROUPS; locate(); }
+    const int size = next_shared ? Cut<SHARED_MODE>::stage_bytes : Cut<MODE>::stage_bytes;
+    if (lane == 0) fetch_bulk(ring.stages + stage * STAGE_ROOM, next, size, ring.barriers + stage * 8);
+    next += size;
+    if (++step == (next_shared ? Cut<SHARED_MODE>::steps : Cut<MODE>::steps)) { step = 0; ahead += GROUPS; locate(); }
   };
   locate();
   for (int i = 0; i < STAGES; i++) refill(i);
@@ -316,59 +289,38 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) void experts_produ
   wait_for_predecessors();
 #endif
   release_dependents();
-  const Constants masks{nvfp4_masks(), gridDim.y * 16u};
-  int unit = begin + group;
-  int loaded = 0, loaded_first = 0;
+  const Constants constants{nvfp4_masks(), gridDim.y * 16u};
+  int unit = begin + group, loaded = 0, loaded_first = 0;
   for (int segment = 0; segment < segments; segment++) {
     const int first = segment_of.first[segment], count = segment_of.count[segment];
     const bool shared = SHARED && (!ROUTED || segment_of.expert[segment] < 0);
     if (segment == loaded) {
       const int after = min(segment + 1, segments - 1);
-      const bool together = after > segment && count <= COLUMNS && segment_of.count[after] <= COLUMNS;
       const bool shared_after = SHARED && (!ROUTED || segment_of.expert[after] < 0);
+      const bool together = after > segment && count <= COLUMNS && segment_of.count[after] <= COLUMNS &&
+                            (MODE == SHARED_MODE || shared == shared_after);
       const Rows these{shared ? shared_source : source, shared ? shared_source_stride : source_stride};
       const Rows those{shared_after ? shared_source : source, shared_after ? shared_source_stride : source_stride};
       __syncthreads();
-      load_rows(x, inverse, these, those, norm, epsilon, segment_of, segment, together);
+      if (MODE == SHARED_MODE || !shared)
+        load_rows<MODE>(x, inverse, these, those, norm, epsilon, segment_of, segment, together);
+      else
+        load_rows<SHARED_MODE>(x, inverse, these, those, norm, epsilon, segment_of, segment, together);
       __syncthreads();
       loaded_first = segment;
       loaded = segment + (together ? 2 : 1);
     }
-    const int slot = segment - loaded_first;
+    const int slot = segment - loaded_first, stop = min(end, (first_block + segment + 1) * TILES);
     const Side side{shared ? shared_row_scale : row_scale, shared ? shared_block_scale : block_scale,
-                    shared ? shared_out : out, shared ? shared_out_stride : out_stride};
+                    shared ? shared_out : out, shared ? shared_out_stride : out_stride, scale_rows, scale_columns};
     const size_t expert = max(segment_of.expert[segment], 0);
-    const int stop = min(end, (first_block + segment + 1) * TILES);
+    const uint8_t* rows_at = x + slot * SLOT;
     for (; unit < stop; unit += GROUPS) {
       const int tile = unit % TILES;
-      float c[2][4] = {};
-      float2 scale = make_float2(1.f, 1.f);
-      if (side.row_scale) {
-        const float* at = side.row_scale + (expert * TILES + tile) * 16 + (GATED ? lane & 7 : lane >> 2);
-        scale = make_float2(at[0], at[8]);
-      }
-      const float* blocked = nullptr;
-#if MODE == 3
-      const int scale_row = GATED ? tile * 8 / 128 : tile * 16 / 128;
-      blocked = side.block_scale + (expert * scale_rows + scale_row) * scale_columns + part * PART / 2;
-#endif
-      const int second = GATED ? scale_rows / 2 * scale_columns : 0;
-      const uint8_t* operands = x + slot * SLOT + part * PART * (CHUNK / 32) * (count <= COLUMNS ? 512 : 1024);
-      if (count <= COLUMNS) multiply_part<1>(ring, memory, operands, lane, c, blocked, second, masks, refill);
-      else multiply_part<2>(ring, memory, operands, lane, c, blocked, second, masks, refill);
-#if GATED
-      const int g = lane >> 2, t = lane & 3;
-#pragma unroll
-      for (int n = 0; n < 2; n++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) if (n == 0 || count > COLUMNS) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
-      sync_threads_of(group + 1, GROUP * 32);
-      store_activations(&parts[group * GROUP], part * 32 + lane, count, inverse[slot], scale,
-                        (bfloat16*)side.out + (size_t)first * side.out_stride + tile * 8, side.out_stride);
-      sync_threads_of(group + 1, GROUP * 32);
-#else
-      store_outputs(c, count, lane, (float*)side.out + (size_t)first * (TILES * 16) + tile * 16, scale);
-#endif
+      if (MODE == SHARED_MODE || !shared)
+        do_tile<MODE>(worker, rows_at, side, expert, tile, first, count, inverse[slot], parts, constants, refill);
+      else
+        do_tile<SHARED_MODE>(worker, rows_at, side, expert, tile, first, count, inverse[slot], parts, constants, refill);
     }
   }
 }
