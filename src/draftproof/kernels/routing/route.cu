@@ -23,7 +23,7 @@
 #define WORDS ((EXPERTS + 31) / 32)
 #define PAIRS 16                // of a block of sorted pairs
 
-constexpr int power_of_two(int least) { int n = 1; while (n < least) n *= 2; return n; }
+__device__ constexpr int power_of_two(int least) { int n = 1; while (n < least) n *= 2; return n; }
 constexpr int BEST = power_of_two(TOP), MINE = power_of_two(LANE_EXPERTS) > BEST ? power_of_two(LANE_EXPERTS) : BEST;
 
 __device__ __forceinline__ void copy_async_16(void* destination, const void* source) {
