@@ -21,9 +21,8 @@ from draftproof.kernels.step_geometry import StepGeometry
 SOURCE = Path(__file__).with_name("decode_attention.cu")
 HEAD_DIM = 256
 THREADS = 256
-BLOCK = 64
+STEP = 16
 PITCH = HEAD_DIM * 2 + 16
-WEIGHT_PITCH = BLOCK * 2 + 16
 LARGEST_TILE = 64
 LARGEST_CLUSTER = 8
 LOG2_E = 1.4426950408889634
@@ -42,7 +41,7 @@ class Plan:
     Attributes:
         cluster: blocks of a cluster, which need no second launch; 0 for parts and a merge.
         ranks: blocks that share.
-        stages: blocks of positions in flight.
+        stages: steps of a team in shared memory.
     """
 
     cluster: int
@@ -106,8 +105,8 @@ def supports(
         return f"a row stride of {projected.stride(0)} elements is no multiple of 16 bytes"
     if geometry.rows > 8:
         return f"{geometry.rows} rows a sequence are more than 8"
-    if geometry.page_size % 8:
-        return f"pages of {geometry.page_size} positions are no multiple of 8"
+    if geometry.page_size % STEP:
+        return f"pages of {geometry.page_size} positions are no multiple of {STEP}"
     return None
 
 
@@ -121,16 +120,18 @@ def plan_for(batch: int, key_value_heads: int, longest_context: int, tile: int) 
         tile: rows of a block's tile.
     """
     wanted = max(1, MULTIPROCESSORS // (batch * key_value_heads))
+    stages = 4 if tile > 32 else 3
     if wanted > 2 * LARGEST_CLUSTER and longest_context > LONGEST_OF_CLUSTERS:
-        return Plan(0, min(wanted, MOST_RANKS), 2)
+        return Plan(0, min(wanted, MOST_RANKS), stages)
     cluster = min(LARGEST_CLUSTER, 1 << (wanted.bit_length() - 1))
-    return Plan(cluster, cluster, 3 if tile <= 32 and cluster <= 2 else 2)
+    return Plan(cluster, cluster, stages)
 
 
-def _shared_bytes(tile: int, rows: int, stages: int) -> int:
+def shared_bytes(tile: int, rows: int, stages: int) -> int:
     """Size of `Shared` in the source."""
-    statistics = 2 * tile * 4 + THREADS // 32 * tile * 4
-    return statistics + tile * (PITCH + WEIGHT_PITCH) + 2 * rows * PITCH + 2 * stages * BLOCK * PITCH
+    teams = THREADS // 32 // max(2, tile // 16)
+    slabs = teams * stages * 2 * STEP * PITCH
+    return 2 * teams * tile * 4 + tile * PITCH + 2 * rows * PITCH + slabs
 
 
 def _launch(
@@ -197,7 +198,7 @@ def _launch(
             scratch.partial,
             scratch.statistics,
         ),
-        shared_bytes=_shared_bytes(tile, geometry.rows, plan.stages),
+        shared_bytes=shared_bytes(tile, geometry.rows, plan.stages),
     )
     if plan.cluster:
         return

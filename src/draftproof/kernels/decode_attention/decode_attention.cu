@@ -2,48 +2,42 @@
 // heads and rows at once. The blocks of a cluster merge through each other's shared memory: one launch. Where a cluster
 // is too small for a long context, any number of blocks leave their parts to a second launch.
 //
-// Defined by the host: HEADS, KEY_VALUE_HEADS, GATED, ROTATED, PAGE_SIZE (a multiple of 8), ROWS (rows placed for each
+// Inside a block, teams of warps take 16 positions at a time and know nothing of each other until they merge. A warp
+// keeps 16 rows of queries and of sums in registers; the warps of a team share keys and values and differ in their rows
+// (or, with 16 rows, in the dimensions of the values).
+//
+// Defined by the host: HEADS, KEY_VALUE_HEADS, GATED, ROTATED, PAGE_SIZE (a multiple of 16), ROWS (rows placed for each
 // sequence), SELECTED (1: only row_index[sequence] of them attends), TILE (rows x heads of the group in a block: 16,
-// 32, 64), TILES (blocks that split them), CLUSTER (0: parts for merge_parts), STAGES (2, 3), SETTLED (1: lengths,
-// pages and committed rows were written before the step).
-#include "matrix.cuh"
-#include "memory.cuh"
-
+// 32, 64), TILES (blocks that split them), CLUSTER (0: parts for merge_parts), STAGES, SETTLED (1: lengths, pages and
+// committed rows were written before the step).
 #define DIM 256
 #define WARPS 8
 #define THREADS (WARPS * 32)
 #define RANKS 256                    // most blocks that share a context
-#define BLOCK 64                     // positions at a time, 8 for each warp
+#define STEP 16                      // positions of a team at a time
+#define TALL (TILE / 16)             // tiles of the matrix units on top of each other
+#define TEAM (TALL > 2 ? TALL : 2)   // warps
+#define TEAMS (WARPS / TEAM)
+#define WIDE (TALL == 1 ? DIM / 2 : DIM)  // dimensions of a warp's sums
+#define BLOCK (STEP * TEAMS)         // positions of a block at a time
 #define PITCH (DIM * 2 + 16)         // bytes between rows in shared memory: no two of 8 rows meet in a bank
-#define WEIGHT_PITCH (BLOCK * 2 + 16)
 #define SUM_PITCH (DIM + 8)          // floats
 #define GROUP (HEADS / KEY_VALUE_HEADS)
 #define QUERY_ROWS (SELECTED ? 1 : ROWS)
 #define HEAD_STRIDE (GATED ? 2 * DIM : DIM)
 #define QUERY_WIDTH (HEADS * HEAD_STRIDE)
 #define KEY_WIDTH (KEY_VALUE_HEADS * DIM)
-#define TALL (TILE / 16)             // tiles of the matrix units on top of each other
 #define LOWEST (-1.0e30f)
+#include "attention_rows.cuh"
 
 struct Shared {
-  float largest[TILE], total[TILE];  // of this block; the cluster reads them
-  float of_warp[WARPS][TILE];
+  float largest[TEAMS][TILE], total[TEAMS][TILE];  // of the teams; in the end [0] is the block's
   uint8_t query[TILE * PITCH];
-  uint8_t weights[TILE * WEIGHT_PITCH];
-  uint8_t fresh[2][ROWS * PITCH];    // the window's own keys and values
-  uint8_t keys[STAGES][BLOCK * PITCH];  // in the end: sums of values, [TILE][SUM_PITCH] floats
-  uint8_t values[STAGES][BLOCK * PITCH];
+  uint8_t fresh[2][ROWS * PITCH];                  // the window's own keys and values
+  Slab slab[TEAMS][STAGES];                        // in the end: sums of values, [TEAMS][TILE][SUM_PITCH] floats
 };
-static_assert(TILE * SUM_PITCH * 4 <= STAGES * BLOCK * PITCH * 2, "the sums lie over keys and values");
+static_assert(TILE * SUM_PITCH * 4 <= STAGES * sizeof(Slab), "the sums lie over keys and values");
 
-__device__ __forceinline__ void load_matrices(uint32_t* r, uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
-__device__ __forceinline__ void load_matrices_turned(uint32_t* r, uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(address) : "memory");
-}
 __device__ __forceinline__ void cluster_sync() {
   if (CLUSTER > 1)
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -68,84 +62,44 @@ __device__ __forceinline__ float4 load_there_16(uint32_t address) {
   return v;
 }
 
-// A lane's 8 neighbouring dimensions of a head, normed and rotated: 8 BF16. The other half of a rotated pair is
-// ROTATED / 2 dimensions away, in another lane.
-__device__ __forceinline__ uint4 norm_and_rotate(uint4 raw, const float* weight, float epsilon, const float* cos,
-                                                 const float* sin, int lane) {
-  const uint32_t word[4] = {raw.x, raw.y, raw.z, raw.w};
-  float x[8], squares = 0.f;
-#pragma unroll
-  for (int i = 0; i < 8; i++) {
-    x[i] = i & 1 ? high_half(word[i / 2]) : low_half(word[i / 2]);
-    squares = fmaf(x[i], x[i], squares);
-  }
-#pragma unroll
-  for (int o = 16; o; o >>= 1) squares += __shfl_xor_sync(~0u, squares, o);
-  const float factor = rsqrtf(squares / DIM + epsilon);
-  const bool turns = lane * 8 < ROTATED;
-  uint32_t result[4];
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    result[i] = pack_pair(x[2 * i] * factor * weight[2 * i], x[2 * i + 1] * factor * weight[2 * i + 1]);
-    const uint32_t other = __shfl_xor_sync(~0u, result[i], ROTATED / 16);
-    if (turns)
-      result[i] = pack_pair(fmaf(low_half(other), sin[2 * i], low_half(result[i]) * cos[2 * i]),
-                            fmaf(high_half(other), sin[2 * i + 1], high_half(result[i]) * cos[2 * i + 1]));
-  }
-  return make_uint4(result[0], result[1], result[2], result[3]);
-}
-__device__ __forceinline__ void load_8(float* to, const float* from) {
-  *(float4*)to = __ldg((const float4*)from);
-  *(float4*)(to + 4) = __ldg((const float4*)from + 1);
-}
-
-// Into shared memory in the background, past L1.
-__device__ __forceinline__ void copy_lane_16(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-
-// Sequence, its place, and what of it this block does.
+// Sequence, its place, and what of it this block and this team do.
 struct Place {
-  int sequence, kv_head, tile, rank, ranks, length, context, blocks;
+  int sequence, kv_head, tile, rank, ranks, length, context, team, steps;
   const int* pages;
   int pages_each;
-  __device__ __forceinline__ int base(int turn) const { return (rank + turn * ranks) * BLOCK; }
+  __device__ __forceinline__ int first(int step) const { return ((step * ranks + rank) * TEAMS + team) * STEP; }
   // Page of a position; of the last one past the table. Nothing waits for it before it is used.
   __device__ __forceinline__ int page_of(int position) const {
     return (int)load_fresh_4(pages + min(position / PAGE_SIZE, pages_each - 1));
   }
-  // A warp's 8 positions of a block lie in one page.
-  __device__ __forceinline__ int warp_page(int turn, int warp) const { return page_of(base(turn) + warp * 8); }
   // Place of a position in a pool, in elements.
   __device__ __forceinline__ size_t place(int page, int position) const {
     return (((size_t)page * PAGE_SIZE + position % PAGE_SIZE) * KEY_VALUE_HEADS + kv_head) * DIM;
   }
 };
 
-// Asks for the committed rows of one block: two groups, keys and values, empty past the last block.
-__device__ __forceinline__ void fetch_block(Shared& s, const Place& at, const bfloat16* keys, const bfloat16* values,
-                                            int turn, int page, int warp, int lane) {
-  const int stage = turn % STAGES, first = at.base(turn) + warp * 8;
-  const int committed = turn < at.blocks ? min(8, at.length - first) : 0;
-  const size_t row = at.place(page, first) + lane * 8;
-  const uint32_t place = warp * 8 * PITCH + lane * 16;
+// Asks for the committed rows of one step, which lie in one page: every TEAM-th row by this warp.
+__device__ __forceinline__ void fetch_step(Slab& slab, const Place& at, const bfloat16* keys, const bfloat16* values,
+                                           int step, int page, int member, int lane) {
+  const int committed = step < at.steps ? min(STEP, at.length - at.first(step)) : 0;
+  const size_t place = at.place(page, at.first(step)) + member * KEY_WIDTH + lane * 8;
+  const bfloat16 *key = keys + place, *value = values + place;
+  const uint32_t to_keys = shared_address(slab.keys) + member * PITCH + lane * 16;
+  const uint32_t to_values = shared_address(slab.values) + member * PITCH + lane * 16;
+  if (committed == STEP) {
 #pragma unroll
-  for (int n = 0; n < 8; n++)
-    if (n < committed) copy_lane_16(shared_address(s.keys[stage]) + place + n * PITCH, keys + row + n * KEY_WIDTH);
-  close_group();
-#pragma unroll
-  for (int n = 0; n < 8; n++)
-    if (n < committed) copy_lane_16(shared_address(s.values[stage]) + place + n * PITCH, values + row + n * KEY_WIDTH);
+    for (int n = 0; n < STEP; n += TEAM) {
+      copy_lane_16(to_keys + n * PITCH, key + n * KEY_WIDTH);
+      copy_lane_16(to_values + n * PITCH, value + n * KEY_WIDTH);
+    }
+  } else {
+    for (int n = 0; n + member < committed; n += TEAM) {
+      copy_lane_16(to_keys + n * PITCH, key + n * KEY_WIDTH);
+      copy_lane_16(to_values + n * PITCH, value + n * KEY_WIDTH);
+    }
+  }
   close_group();
 }
-
-struct Inputs {
-  const bfloat16* projected;
-  size_t stride;
-  const float *query_weight, *key_weight, *cos, *sin;
-  int angle_count;
-  float query_epsilon, key_epsilon;
-};
 
 // What a warp has to norm and rotate: TILE / WARPS queries, and one of the window's own keys, with its value.
 struct Raw {
@@ -166,26 +120,23 @@ struct Raw {
   }
 };
 
-struct Angles {
-  float cos[8], sin[8];
-  __device__ __forceinline__ void load(const Inputs& in, int position, int lane) {
-    const size_t place = (size_t)min(position, in.angle_count - 1) * ROTATED + lane * 8;
-    if (lane * 8 < ROTATED) { load_8(cos, in.cos + place); load_8(sin, in.sin + place); }
-  }
-};
-
 __device__ __forceinline__ void place_queries(Shared& s, const Raw& raw, const Inputs& in, const Place& at, int selected,
                                               int warp, int lane) {
+  constexpr int EACH = TILE / WARPS, ANGLES = GROUP % EACH == 0 ? 1 : EACH;  // rows of one position turn alike
   float weight[8];
+  Angles angles[ANGLES];
   load_8(weight, in.query_weight + lane * 8);
 #pragma unroll
-  for (int i = 0; i < TILE / WARPS; i++) {
-    const int local = warp * (TILE / WARPS) + i, j = SELECTED ? selected : (at.tile * TILE + local) / GROUP;
-    Angles angles;
-    angles.load(in, at.length + min(j, ROWS - 1), lane);
-    *(uint4*)(s.query + local * PITCH + lane * 16) =
-        norm_and_rotate(raw.query[i], weight, in.query_epsilon, angles.cos, angles.sin, lane);
+  for (int i = 0; i < ANGLES; i++) {
+    const int j = SELECTED ? selected : (at.tile * TILE + warp * EACH + i) / GROUP;
+    angles[i].load(in, at.length + min(j, ROWS - 1), lane);
   }
+#pragma unroll
+  for (int i = 0; i < ANGLES; i++) angles[i].settle(lane);
+#pragma unroll
+  for (int i = 0; i < EACH; i++)
+    *(uint4*)(s.query + (warp * EACH + i) * PITCH + lane * 16) =
+        norm_and_rotate(raw.query[i], weight, in.query_epsilon, angles[i % ANGLES]);
 }
 
 // The window's own keys and values into shared memory and, by the block whose positions they are, into the pages; a
@@ -197,7 +148,8 @@ __device__ __forceinline__ void place_keys(Shared& s, const Raw& raw, const Inpu
   Angles angles;
   load_8(weight, in.key_weight + lane * 8);
   angles.load(in, position, lane);
-  const uint4 key = norm_and_rotate(raw.key, weight, in.key_epsilon, angles.cos, angles.sin, lane);
+  angles.settle(lane);
+  const uint4 key = norm_and_rotate(raw.key, weight, in.key_epsilon, angles);
   *(uint4*)(s.fresh[0] + warp * PITCH + lane * 16) = key;
   *(uint4*)(s.fresh[1] + warp * PITCH + lane * 16) = raw.value;
   if (at.tile == 0 && position / BLOCK % at.ranks == at.rank && position / PAGE_SIZE < at.pages_each) {
@@ -207,67 +159,63 @@ __device__ __forceinline__ void place_keys(Shared& s, const Raw& raw, const Inpu
   }
 }
 
-// Those of a warp's 8 rows that are not committed: the window's own, and zeros.
-__device__ __forceinline__ void fill_block(Shared& s, const Place& at, int base, int stage, int warp, int lane) {
-  const int first = base + warp * 8;
-  for (int n = max(0, at.length - first); n < 8; n++) {
-    const int j = first + n - at.length, place = (warp * 8 + n) * PITCH + lane * 16;
+// Rows of a step that are not committed: the window's own, and zeros.
+__device__ __forceinline__ void fill_step(Slab& slab, const Shared& s, const Place& at, int first, int member, int lane) {
+  for (int n = max(0, at.length - first) + member; n < STEP; n += TEAM) {
+    const int j = first + n - at.length;
     uint4 key = make_uint4(0, 0, 0, 0), value = key;
     if (j < ROWS) {
       key = *(const uint4*)(s.fresh[0] + j * PITCH + lane * 16);
       value = *(const uint4*)(s.fresh[1] + j * PITCH + lane * 16);
     }
-    *(uint4*)(s.keys[stage] + place) = key;
-    *(uint4*)(s.values[stage] + place) = value;
+    *(uint4*)(slab.keys + n * PITCH + lane * 16) = key;
+    *(uint4*)(slab.values + n * PITCH + lane * 16) = value;
   }
 }
 
-// Scores of all rows with this warp's 8 positions of a block.
-__device__ __forceinline__ void make_scores(Shared& s, int stage, int warp, int lane, float (*c)[4]) {
-  float odd[TALL][4];
+// Sums of all teams to shared memory, then added in their order; afterwards the block's lie at the first team's place.
+__device__ __forceinline__ void merge_teams(Shared& s, Sums& sums, int team, int tall, int dim, int thread) {
+  const int lane = thread % 32, g = lane >> 2, t = lane & 3;
+  float* values = (float*)s.slab;
+  __syncthreads();
 #pragma unroll
-  for (int i = 0; i < TALL; i++)
+  for (int h = 0; h < 2; h++) {
+    const int row = tall * 16 + 8 * h + g;
+    float total = sums.total[h];
+    total += __shfl_xor_sync(~0u, total, 1);
+    total += __shfl_xor_sync(~0u, total, 2);
+    if (t == 0 && dim == 0) { s.largest[team][row] = sums.largest[h]; s.total[team][row] = total; }
 #pragma unroll
-    for (int e = 0; e < 4; e++) c[i][e] = odd[i][e] = 0.f;
-  const uint32_t key = shared_address(s.keys[stage] + (warp * 8 + (lane & 7)) * PITCH + (lane >> 3) * 16);
-  const uint32_t query = shared_address(s.query + (lane & 15) * PITCH + (lane >> 4) * 16);
-#pragma unroll
-  for (int k = 0; k < DIM / 32; k++) {
-    uint32_t b[4];
-    load_matrices(b, key + k * 64);
-#pragma unroll
-    for (int i = 0; i < TALL; i++) {
-      uint32_t a[4];
-      load_matrices(a, query + i * 16 * PITCH + k * 64);
-      multiply(c[i], a[0], a[1], a[2], a[3], b[0], b[1]);
-      load_matrices(a, query + i * 16 * PITCH + k * 64 + 32);
-      multiply(odd[i], a[0], a[1], a[2], a[3], b[2], b[3]);
-    }
+    for (int n = 0; n < WIDE / 8; n++)
+      *(float2*)(values + (team * TILE + row) * SUM_PITCH + dim + n * 8 + 2 * t) =
+          make_float2(sums.value[n][2 * h], sums.value[n][2 * h + 1]);
   }
+  __syncthreads();
+  float largest = LOWEST, total = 0.f;
+  if (thread < TILE) {
 #pragma unroll
-  for (int i = 0; i < TALL; i++)
+    for (int i = 0; i < TEAMS; i++) largest = fmaxf(largest, s.largest[i][thread]);
 #pragma unroll
-    for (int e = 0; e < 4; e++) c[i][e] += odd[i][e];
-}
-
-// Adds weights x values of `steps` times 16 positions to the sums of this warp's 32 dimensions.
-__device__ __forceinline__ void add_values(Shared& s, int stage, int steps, int warp, int lane, float (*sums)[4][4]) {
-  const uint32_t weights = shared_address(s.weights + (lane & 15) * WEIGHT_PITCH + (lane >> 4) * 16);
-  const uint32_t value = shared_address(s.values[stage] + (lane & 15) * PITCH + warp * 64 + (lane >> 4) * 16);
-#pragma unroll
-  for (int k = 0; k < BLOCK / 16; k++) {
-    if (k >= steps) break;
-    uint32_t b[2][4];
-    load_matrices_turned(b[0], value + k * 16 * PITCH);
-    load_matrices_turned(b[1], value + k * 16 * PITCH + 32);
-#pragma unroll
-    for (int i = 0; i < TALL; i++) {
-      uint32_t a[4];
-      load_matrices(a, weights + i * 16 * WEIGHT_PITCH + k * 32);
-#pragma unroll
-      for (int n = 0; n < 4; n++) multiply(sums[i][n], a[0], a[1], a[2], a[3], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-    }
+    for (int i = 0; i < TEAMS; i++) total = fmaf(s.total[i][thread], exp2f(s.largest[i][thread] - largest), total);
   }
+#pragma unroll 2
+  for (int e = thread; e < TILE * (DIM / 4); e += THREADS) {
+    const int row = e / (DIM / 4), d = e % (DIM / 4) * 4;
+    float top = LOWEST;
+#pragma unroll
+    for (int i = 0; i < TEAMS; i++) top = fmaxf(top, s.largest[i][row]);
+    float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
+#pragma unroll
+    for (int i = 0; i < TEAMS; i++) {
+      const float factor = exp2f(s.largest[i][row] - top);
+      const float4 part = *(const float4*)(values + (i * TILE + row) * SUM_PITCH + d);
+      sum.x = fmaf(part.x, factor, sum.x); sum.y = fmaf(part.y, factor, sum.y);
+      sum.z = fmaf(part.z, factor, sum.z); sum.w = fmaf(part.w, factor, sum.w);
+    }
+    *(float4*)(values + row * SUM_PITCH + d) = sum;
+  }
+  __syncthreads();
+  if (thread < TILE) { s.largest[0][thread] = largest; s.total[0][thread] = total; }
 }
 
 #if CLUSTER
@@ -293,7 +241,7 @@ __device__ __forceinline__ void merge(Shared& s, const Inputs& in, const Place& 
     float largest[CLUSTER], all = LOWEST;
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++) {
-      largest[r] = load_there(address_in(shared_address(&s.largest[local]), r));
+      largest[r] = load_there(address_in(shared_address(&s.largest[0][local]), r));
       all = fmaxf(all, largest[r]);
     }
     float4 sum = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -301,8 +249,8 @@ __device__ __forceinline__ void merge(Shared& s, const Inputs& in, const Place& 
 #pragma unroll
     for (int r = 0; r < CLUSTER; r++) {
       const float factor = exp2f(largest[r] - all);
-      const float4 part = load_there_16(address_in(shared_address((float*)s.keys + local * SUM_PITCH + d), r));
-      total = fmaf(load_there(address_in(shared_address(&s.total[local]), r)), factor, total);
+      const float4 part = load_there_16(address_in(shared_address((float*)s.slab + local * SUM_PITCH + d), r));
+      total = fmaf(load_there(address_in(shared_address(&s.total[0][local]), r)), factor, total);
       sum.x = fmaf(part.x, factor, sum.x); sum.y = fmaf(part.y, factor, sum.y);
       sum.z = fmaf(part.z, factor, sum.z); sum.w = fmaf(part.w, factor, sum.w);
     }
@@ -326,8 +274,8 @@ __device__ __forceinline__ void leave_part(Shared& s, const Place& at, float* st
     if (m >= QUERY_ROWS * GROUP) break;
     const size_t place = at.rank * plane + (size_t)(at.sequence * QUERY_ROWS + (SELECTED ? 0 : m / GROUP)) * HEADS +
                          at.kv_head * GROUP + m % GROUP;
-    *(float4*)(partial + place * DIM + d) = *(const float4*)((const float*)s.keys + local * SUM_PITCH + d);
-    if (d == 0) { statistics[place] = s.largest[local]; statistics[at.ranks * plane + place] = s.total[local]; }
+    *(float4*)(partial + place * DIM + d) = *(const float4*)((const float*)s.slab + local * SUM_PITCH + d);
+    if (d == 0) { statistics[place] = s.largest[0][local]; statistics[at.ranks * plane + place] = s.total[0][local]; }
   }
 }
 #endif
@@ -343,11 +291,11 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
                  int out_stride, float query_epsilon, float key_epsilon, float scale, float* partial, float* statistics) {
   extern __shared__ __align__(128) uint8_t shared_bytes[];
   Shared& s = *(Shared*)shared_bytes;
-  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, g = lane >> 2, t = lane & 3;
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32, member = warp % TEAM;
   const Inputs in = {projected, (size_t)stride, query_weight, key_weight, cos, sin, angle_count, query_epsilon, key_epsilon};
   Place at;
   at.rank = blockIdx.x; at.ranks = gridDim.x; at.sequence = blockIdx.z;
-  at.kv_head = blockIdx.y / TILES; at.tile = blockIdx.y % TILES;
+  at.kv_head = blockIdx.y / TILES; at.tile = blockIdx.y % TILES; at.team = warp / TEAM;
   Raw raw;
   int selected = 0;
   release_dependents();
@@ -360,107 +308,51 @@ decode_attention(const bfloat16* projected, int stride, const float* query_weigh
   at.length = (int)load_fresh_4(lengths + slot);
   at.context = at.length + ROWS;
   at.pages = page_table + (size_t)slot * pages_each; at.pages_each = pages_each;
-  at.blocks = ((at.context + BLOCK - 1) / BLOCK - at.rank + at.ranks - 1) / at.ranks;
-  if (CLUSTER == 0 && at.blocks <= 0) return;
-  int page[STAGES + 1];
+  const int units = (at.context + STEP - 1) / STEP;
+  at.steps = max(0, (units - at.rank * TEAMS - at.team + at.ranks * TEAMS - 1) / (at.ranks * TEAMS));
+  if (CLUSTER == 0 && at.rank * BLOCK >= at.context) return;
+  int page[STAGES];
 #pragma unroll
-  for (int i = 0; i <= STAGES; i++) page[i] = at.warp_page(i, warp);
+  for (int i = 0; i < STAGES; i++) page[i] = at.page_of(at.first(i));
   const int own_page = at.page_of(at.length + warp);
 #pragma unroll
-  for (int i = 0; i < STAGES; i++) fetch_block(s, at, keys, values, i, page[i], warp, lane);
-  int coming = page[STAGES];  // looked up a turn before it is needed
+  for (int i = 0; i < STAGES - 1; i++) fetch_step(s.slab[at.team][i], at, keys, values, i, page[i], member, lane);
+  int coming = page[STAGES - 1];  // looked up a step before it is needed
   if (SETTLED) {
     wait_for_predecessors();
     if (SELECTED) selected = (int)load_fresh_4(row_index + at.sequence);
     raw.load(in, at, selected, warp, lane);
   }
   place_queries(s, raw, in, at, selected, warp, lane);
-  if (warp < ROWS && at.base(at.blocks - 1) + BLOCK > at.length) place_keys(s, raw, in, at, keys, values, own_page, warp, lane);
+  const int block_end = ((units - 1 - at.rank * TEAMS) / (at.ranks * TEAMS) * at.ranks + at.rank + 1) * BLOCK;
+  if (warp < ROWS && block_end > at.length) place_keys(s, raw, in, at, keys, values, own_page, warp, lane);
   __syncthreads();
 
-  float largest[TALL][2], total[TALL][2], sums[TALL][4][4];
+  const int tall = TALL == 1 ? 0 : member, dim = TALL == 1 ? member * WIDE : 0;
+  uint32_t query[DIM / 16][4];
 #pragma unroll
-  for (int i = 0; i < TALL; i++)
+  for (int k = 0; k < DIM / 16; k++)
+    load_matrices(query[k], shared_address(s.query + (tall * 16 + (lane & 15)) * PITCH + (lane >> 4) * 16 + k * 32));
+  int last[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      largest[i][h] = LOWEST; total[i][h] = 0.f;
-#pragma unroll
-      for (int n = 0; n < 4; n++) sums[i][n][2 * h] = sums[i][n][2 * h + 1] = 0.f;
-    }
-  for (int turn = 0; turn < at.blocks; turn++) {
-    const int base = at.base(turn), stage = turn % STAGES;
-    if (base + warp * 8 + 8 > at.length) fill_block(s, at, base, stage, warp, lane);
-    if (turn == 0) wait_groups<2 * STAGES - 1>();
-    else wait_groups<2 * STAGES - 3>();
-    __syncwarp();
-    const int position = base + warp * 8 + 2 * t;
-    float c[TALL][4];
-    if (base + warp * 8 < at.context) make_scores(s, stage, warp, lane, c);
-#pragma unroll
-    for (int i = 0; i < TALL; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const int m = at.tile * TILE + i * 16 + h * 8 + g, last = at.length + (SELECTED ? selected : m / GROUP);
-#pragma unroll
-        for (int e = 2 * h; e < 2 * h + 2; e++)
-          c[i][e] = position + (e & 1) <= min(last, at.context - 1) ? c[i][e] * scale : LOWEST;
-        float top = fmaxf(c[i][2 * h], c[i][2 * h + 1]);
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
-        if (t == 0) s.of_warp[warp][i * 16 + h * 8 + g] = top;
-      }
-    __syncthreads();
-    // All warps are done with the block before this one: its stage is free.
-    if (turn > 0) {
-      fetch_block(s, at, keys, values, turn - 1 + STAGES, coming, warp, lane);
-      coming = at.warp_page(turn + STAGES, warp);
-    }
-#pragma unroll
-    for (int i = 0; i < TALL; i++)
-#pragma unroll
-      for (int h = 0; h < 2; h++) {
-        const int row = i * 16 + h * 8 + g;
-        float now = largest[i][h];
-#pragma unroll
-        for (int w = 0; w < WARPS; w++) now = fmaxf(now, s.of_warp[w][row]);
-        const float shrink = exp2f(largest[i][h] - now);
-        // A row that has seen nothing yet has no largest score: its weights are zeros.
-        const float first = c[i][2 * h] > LOWEST ? exp2f(c[i][2 * h] - now) : 0.f;
-        const float second = c[i][2 * h + 1] > LOWEST ? exp2f(c[i][2 * h + 1] - now) : 0.f;
-        largest[i][h] = now;
-        total[i][h] = fmaf(total[i][h], shrink, first + second);
-        *(uint32_t*)(s.weights + row * WEIGHT_PITCH + warp * 16 + t * 4) = pack_pair(first, second);
-#pragma unroll
-        for (int n = 0; n < 4; n++) { sums[i][n][2 * h] *= shrink; sums[i][n][2 * h + 1] *= shrink; }
-      }
-    wait_groups<2 * STAGES - 2>();
-    __syncthreads();
-    add_values(s, stage, (min(BLOCK, at.context - base) + 15) / 16, warp, lane, sums);
+  for (int h = 0; h < 2; h++) {
+    const int j = SELECTED ? selected : (at.tile * TILE + tall * 16 + 8 * h + (lane >> 2)) / GROUP;
+    last[h] = min(at.length + j, at.context - 1);
   }
-
-  __syncthreads();
-#pragma unroll
-  for (int i = 0; i < TALL; i++)
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-      const int row = i * 16 + h * 8 + g;
-      float sum = total[i][h];
-      sum += __shfl_xor_sync(~0u, sum, 1);
-      sum += __shfl_xor_sync(~0u, sum, 2);
-      if (t == 0) s.of_warp[warp][row] = sum;
-      if (warp == 0 && t == 0) s.largest[row] = largest[i][h];
-#pragma unroll
-      for (int n = 0; n < 4; n++)
-        *(float2*)((float*)s.keys + row * SUM_PITCH + warp * 32 + n * 8 + 2 * t) =
-            make_float2(sums[i][n][2 * h], sums[i][n][2 * h + 1]);
-    }
-  __syncthreads();
-  if (thread < TILE) {
-    float sum = 0.f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) sum += s.of_warp[w][thread];
-    s.total[thread] = sum;
+  Sums sums;
+  sums.clear();
+  for (int step = 0; step < at.steps; step++) {
+    const int first = at.first(step);
+    Slab& slab = s.slab[at.team][step % STAGES];
+    if (first + STEP > at.length) fill_step(slab, s, at, first, member, lane);
+    wait_groups<STAGES - 2>();
+    sync_threads_of(1 + at.team, TEAM * 32);
+    // The team is done with the step before this one: its slab is free.
+    fetch_step(s.slab[at.team][(step + STAGES - 1) % STAGES], at, keys, values, step + STAGES - 1, coming, member, lane);
+    coming = at.page_of(at.first(step + STAGES));
+    add_step(slab, query, first, last, scale, dim, lane, sums);
   }
+  merge_teams(s, sums, at.team, tall, dim, thread);
 #if CLUSTER
   merge(s, in, at, selected, out, out_stride, thread);
 #else
