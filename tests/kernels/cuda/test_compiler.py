@@ -110,9 +110,11 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(f"No module named {name}")
 
     monkeypatch.setattr(importlib, "import_module", absent)
+    is_available.cache_clear()
     with pytest.raises(EnvironmentProblem, match=r"cuda-bindings.*gpu extra"):
         compiler.bindings("nvrtc")
     assert not is_available()
+    is_available.cache_clear()
 
 
 def test_the_cache_lies_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

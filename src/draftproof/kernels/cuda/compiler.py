@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import os
@@ -70,6 +71,7 @@ def bindings(module: str) -> Any:
         raise EnvironmentProblem(f"CUDA kernels need cuda-bindings: {problem}", PACKAGE_REMEDY) from problem
 
 
+@functools.cache
 def is_available() -> bool:
     """Whether cuda-bindings and NVRTC can be loaded."""
     try:

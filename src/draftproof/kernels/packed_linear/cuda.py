@@ -129,7 +129,7 @@ def supports(
     """Why this call cannot run here, or None."""
     if not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] < FIRST_CAPABILITY:
         return "needs compute capability 9.0"
-    if not _is_available():
+    if not is_available():
         return "cuda-bindings or NVRTC is missing"
     if x.shape[0] > MOST_ROWS:
         return f"{x.shape[0]} rows, at most {MOST_ROWS}"
@@ -231,11 +231,6 @@ def _kernel(
 def _columns(rows: int) -> int:
     """Columns of the products: what holds the rows."""
     return 4 if rows <= 4 else 8 if rows <= 8 else 16
-
-
-@functools.cache
-def _is_available() -> bool:
-    return is_available()
 
 
 @functools.cache

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
@@ -18,6 +19,7 @@ FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 3
 UNIT_COLUMNS = 128
 WARPS = 8
 BLOCK_TILES = 8
+CAPABILITY = 9
 MOST_ROWS = 256
 FEWEST_ROWS = 32
 """Of a product; fewer are padded."""
@@ -66,15 +68,41 @@ def unit_bytes(kept_as: WeightFormat) -> int:
     return UNIT_COLUMNS // CHUNK_COLUMNS[kept_as] * BLOCK_BYTES[kept_as]
 
 
-def refusal(matrix: PackedMatrix, rows: int, capability: tuple[int, int]) -> str | None:
-    """Why this kernel cannot run, or None."""
-    if capability[0] != 9:
+def supports(
+    x: Tensor,
+    matrix: PackedMatrix,
+    *,
+    out: Tensor,
+    norm: NormScale | None = None,
+    residual: Tensor | None = None,
+    epilogue: Epilogue = Epilogue.NONE,
+) -> str | None:
+    """Why this call cannot run here, or None."""
+    if not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] != CAPABILITY:
         return "products of warpgroups need compute capability 9.0"
-    if rows > MOST_ROWS:
-        return f"{rows} rows, at most {MOST_ROWS}"
+    if not is_available():
+        return "cuda-bindings or NVRTC is missing"
+    if x.shape[0] > MOST_ROWS:
+        return f"{x.shape[0]} rows, at most {MOST_ROWS}"
     if matrix.format not in FORMAT_CODES or matrix.block_scale is not None:
-        return f"more than 16 rows of {matrix.format.value} with block scales"
+        return f"{matrix.format.value} with a scale for 128 inputs"
+    if matrix.columns % 2 or x.stride(0) % 2:
+        return "rows of x are no multiples of 4 bytes"
     return None
+
+
+def packed_linear(
+    x: Tensor,
+    matrix: PackedMatrix,
+    *,
+    out: Tensor,
+    norm: NormScale | None = None,
+    residual: Tensor | None = None,
+    epilogue: Epilogue = Epilogue.NONE,
+) -> None:
+    """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
+    plan = choose_plan(matrix, x.shape[0])
+    multiply_many(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
 
 
 def multiply_many(
