@@ -111,6 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     backends = tuple(parse_backend(each) for each in options.backend)
     wanted = options.cases.split(",")
+    bandwidth = Gpu().read_bandwidth()
     expected = {each.name: each.seconds for each in CASES} | {BESIDE: 20.0}
     for place, name in enumerate(wanted):
         left = options.seconds - (perf_counter() - begin)
@@ -134,7 +135,8 @@ def main() -> None:
                 beside(path, min(left, 30.0))
             else:
                 chosen = next(each for each in CASES if each.name == name)
-                run(replace(chosen, request=replace(chosen.request, backends=backends)), path)
+                request = replace(chosen.request, backends=backends)
+                run(replace(chosen, request=request), bandwidth, path)
         except (DraftproofError, RuntimeError) as error:
             traceback.print_exc()
             watch.cancel()
@@ -144,7 +146,8 @@ def main() -> None:
         # What a case made is unreachable now; graphs and weights hang together in cycles.
         gc.collect()
         torch.cuda.empty_cache()
-        print(f"== {name}: {perf_counter() - started:.1f} s", flush=True)
+        kept = torch.cuda.memory_allocated() / 1e9
+        print(f"== {name}: {perf_counter() - started:.1f} s, {kept:.2f} GB kept", flush=True)
 
 
 def anew(cases: Sequence[str], seconds: float, options: argparse.Namespace) -> NoReturn:
@@ -156,9 +159,9 @@ def anew(cases: Sequence[str], seconds: float, options: argparse.Namespace) -> N
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.h200_all", *arguments])
 
 
-def run(chosen: Case, path: Path) -> None:
+def run(chosen: Case, bandwidth: float, path: Path) -> None:
     """One case of ours."""
-    result = run_bench(chosen.request, Gpu(), lambda line: print(line, flush=True))
+    result = run_bench(chosen.request, Gpu(bandwidth), lambda line: print(line, flush=True))
     command = " ".join(["python -m benchmarks.h200_all", *sys.argv[1:]])
     write_result(path, result_json(result, f"{command} (case {chosen.name})"))
 

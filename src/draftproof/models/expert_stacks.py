@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields, replace
 
 import torch
 
@@ -25,6 +26,9 @@ from draftproof.models.stored_linear import (
     skip_unused_scales,
 )
 
+PART = 64
+"""Experts that are packed at a time."""
+
 
 def load_packed_experts(account: TensorAccount, prefix: str, hidden: int, spec: MoeSpec) -> PackedExperts:
     """Load the experts below `prefix`.
@@ -40,17 +44,55 @@ def load_packed_experts(account: TensorAccount, prefix: str, hidden: int, spec: 
         UnsupportedRequest: a precision that is recognised but not loaded.
     """
     count, width = spec.num_experts, spec.intermediate_size
+    parts = [range(begin, min(begin + PART, count)) for begin in range(0, count, PART)]
     # Fused: all experts in one tensor.
     if account.has(f"{prefix}gate_up_proj"):
         both = account.take(f"{prefix}gate_up_proj", (count, 2 * width, hidden))
-        gate, up = pack_dense(both[:, :width]), pack_dense(both[:, width:])
-        del both
-        return pack_experts(gate, up, pack_dense(account.take(f"{prefix}down_proj", (count, hidden, width))))
-    gate, up, down = (
-        _read_stack(account, [f"{prefix}{expert}.{name}_proj" for expert in range(count)], shape)
-        for name, shape in (("gate", (width, hidden)), ("up", (width, hidden)), ("down", (hidden, width)))
-    )
-    return pack_experts(gate, up, down)
+        down = account.take(f"{prefix}down_proj", (count, hidden, width))
+
+        def fused(part: range) -> PackedExperts:
+            some = slice(part[0], part[-1] + 1)
+            gate, up = both[some, :width], both[some, width:]
+            return pack_experts(pack_dense(gate), pack_dense(up), pack_dense(down[some]))
+
+        return _gathered(((fused(part), part[0]) for part in parts), count)
+    shapes = (("gate", (width, hidden)), ("up", (width, hidden)), ("down", (hidden, width)))
+
+    def read(part: range) -> PackedExperts:
+        return pack_experts(
+            *(
+                _read_stack(account, [f"{prefix}{expert}.{name}_proj" for expert in part], shape)
+                for name, shape in shapes
+            )
+        )
+
+    return _gathered(((read(part), part[0]) for part in parts), count)
+
+
+def _gathered(parts: Iterable[tuple[PackedExperts, int]], count: int) -> PackedExperts:
+    """Parts with the numbers of their first experts as one, filled in as they come: packing needs several
+    times the memory of what it packs.
+
+    Raises:
+        AccountingError: parts are stored differently.
+    """
+    whole: PackedExperts | None = None
+    for part, first in parts:
+        names = [each.name for each in fields(part) if isinstance(getattr(part, each.name), torch.Tensor)]
+        if whole is None:
+            room = {
+                name: getattr(part, name).new_empty(count, *getattr(part, name).shape[1:]) for name in names
+            }
+            whole = replace(part, **room)
+        if part.format is not whole.format or any(getattr(whole, name) is None for name in names):
+            raise AccountingError(
+                f"experts {first} and on are stored as {part.format.value}, those before as "
+                f"{whole.format.value}"
+            )
+        for name in names:
+            getattr(whole, name)[first : first + part.experts] = getattr(part, name)
+    assert whole is not None
+    return whole
 
 
 def _read_stack(account: TensorAccount, modules: Sequence[str], shape: tuple[int, int]) -> PackedMatrix:
