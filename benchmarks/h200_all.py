@@ -33,11 +33,10 @@ from draftproof.bench.run import run_bench
 from draftproof.errors import DraftproofError
 
 SMALL, LARGE = "qwen3.5-35b-a3b", "qwen3.5-122b-a10b"
-BATCHES = (1, 4, 16, 64)
-DRAFTS = (0, 1, 2, 3)
 ACCEPT_LENGTH = 3.0
 DRAFT_ROWS = 32_768
 BESIDE = "transformers-35b-bf16"
+BESIDE_SECONDS = 40.0
 PATIENCE = 3.0
 """Times its expected seconds that a case may take: kernels are compiled when they are first used."""
 LEAST_SECONDS = 10.0
@@ -58,49 +57,59 @@ def case(
     precision: str,
     seconds: float,
     *,
-    batches: tuple[int, ...] = (1,),
-    drafts: tuple[int, ...] = (0, 3),
     layers: int | None = None,
-    tables: bool = True,
+    drafts: tuple[int, ...] = (0, 3),
     narrow_head: bool = False,
+    alone: bool = False,
 ) -> Case:
-    """A case with the settings that all have in common."""
+    """One sequence, with the time of every kernel; `alone`: and of each kernel by itself."""
     request = BenchRequest(
         shape=shape,
         precision=precision,
         layers=layers,
-        batches=batches,
         draft_tokens=drafts,
-        steps=32 if len(batches) > 1 else 64,
-        repeats=3,
         accept_length=ACCEPT_LENGTH,
         draft_rows=DRAFT_ROWS,
         draft_8bit=narrow_head,
-        kernels=tables,
-        microbenchmarks=tables,
+        kernels=True,
+        microbenchmarks=alone,
+    )
+    return Case(name, request, seconds)
+
+
+def batches(name: str, precision: str, seconds: float, counts: tuple[int, ...]) -> Case:
+    """Many sequences, every K."""
+    request = BenchRequest(
+        shape=SMALL,
+        precision=precision,
+        batches=counts,
+        draft_tokens=(0, 1, 2, 3),
+        steps=32,
+        accept_length=ACCEPT_LENGTH,
+        draft_rows=DRAFT_ROWS,
     )
     return Case(name, request, seconds)
 
 
 CASES = (
-    case("35b-nvfp4", SMALL, "nvfp4", 20, drafts=DRAFTS),
-    case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 15),
-    case("35b-nvfp4-head-8bit", SMALL, "nvfp4", 12, drafts=(3,), narrow_head=True),
-    case("35b-bf16", SMALL, "bf16", 15, drafts=DRAFTS),
-    case("122b-nvfp4", LARGE, "nvfp4", 15),
-    case("35b-nvfp4-routed-batches", SMALL, "nvfp4-routed", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
-    case("35b-bf16-batches", SMALL, "bf16", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
-    case("397b-nvfp4-slice", "qwen3.5-397b-a17b", "nvfp4", 15, layers=AS_MANY_AS_FIT),
-    case("27b-nvfp4-3.6", "qwen3.5-27b", "nvfp4-3.6", 12),
+    case("35b-nvfp4", SMALL, "nvfp4", 18, alone=True),
+    case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 15, alone=True),
+    case("35b-bf16", SMALL, "bf16", 12, alone=True),
+    case("122b-nvfp4", LARGE, "nvfp4", 16),
+    batches("35b-nvfp4-routed-batches", "nvfp4-routed", 35, (1, 4, 16, 64)),
+    batches("35b-bf16-batches", "bf16", 35, (4, 16, 64)),
+    case("397b-nvfp4-slice", "qwen3.5-397b-a17b", "nvfp4", 16, layers=AS_MANY_AS_FIT),
+    case("27b-nvfp4-3.6", "qwen3.5-27b", "nvfp4-3.6", 14),
+    case("35b-nvfp4-head-8bit", SMALL, "nvfp4", 8, drafts=(3,), narrow_head=True),
     case("35b-fp8", SMALL, "fp8", 12),
-    case("27b-bf16", "qwen3.5-27b", "bf16", 12),
-    case("35b-nvfp4-batches", SMALL, "nvfp4", 40, batches=BATCHES, drafts=DRAFTS, tables=False),
 )
 
 
 def main() -> None:
     begin = perf_counter()
-    names = [each.name for each in CASES] + [BESIDE]
+    names = [each.name for each in CASES]
+    # Beside it in time too: the same GPU, right after the same weights.
+    names.insert(names.index("35b-bf16") + 1, BESIDE)
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -112,7 +121,7 @@ def main() -> None:
     backends = tuple(parse_backend(each) for each in options.backend)
     wanted = options.cases.split(",")
     bandwidth = Gpu().read_bandwidth()
-    expected = {each.name: each.seconds for each in CASES} | {BESIDE: 20.0}
+    expected = {each.name: each.seconds for each in CASES} | {BESIDE: BESIDE_SECONDS}
     for place, name in enumerate(wanted):
         left = options.seconds - (perf_counter() - begin)
         if left < expected[name]:
@@ -132,7 +141,7 @@ def main() -> None:
         path = options.output / f"gpu-{name}-{datetime.now(UTC):%Y-%m-%d-%H%M}.json"
         try:
             if name == BESIDE:
-                beside(path, min(left, 30.0))
+                beside(path, min(left, BESIDE_SECONDS))
             else:
                 chosen = next(each for each in CASES if each.name == name)
                 request = replace(chosen.request, backends=backends)

@@ -50,8 +50,8 @@ class Gpu:
     """The current CUDA device.
 
     Args:
-        bandwidth: bytes per second of reading, where it was measured before; a process that has filled and freed
-            its memory measures less.
+        bandwidth: bytes per second of reading, where it was measured before; a process that has filled and
+            freed its memory measures less.
 
     Raises:
         EnvironmentProblem: there is none.
