@@ -94,7 +94,9 @@ class Maker:
 
 
 def assert_same_sum(residual: Tensor, expected: Tensor, actual: Tensor) -> None:
-    """Sums in another order may round an activation and the result to the neighbouring bfloat16."""
+    """Sums in another order may round an activation and the result to the neighbouring bfloat16, which is 2^-8
+    of a number: on average about a third of 2^-8 where that happens to half of them."""
     assert not actual.isnan().any()
-    wanted, got = (part.float() - residual.float() for part in (expected, actual))
-    assert (got - wanted).norm() < 4e-3 * wanted.norm()
+    wanted, got = expected.float(), actual.float()
+    assert (wanted - residual.float()).norm() > 0.2 * wanted.norm()
+    assert (got - wanted).norm() < 3e-3 * wanted.norm()

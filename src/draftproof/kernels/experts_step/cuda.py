@@ -12,7 +12,14 @@ from torch import Tensor
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
 from draftproof.kernels.norm.scale import NormScale
-from draftproof.kernels.packed_weights.formats import CHUNK_COLUMNS, PackedExperts, PackedMatrix, WeightFormat
+from draftproof.kernels.packed_weights.formats import (
+    BLOCK_BYTES,
+    CHUNK_COLUMNS,
+    TILE_ROWS,
+    PackedExperts,
+    PackedMatrix,
+    WeightFormat,
+)
 from draftproof.kernels.routing.routing import FewRowsRouting, Routing
 
 SOURCE = Path(__file__).with_name("experts_step.cu")
@@ -26,8 +33,20 @@ TILE_FEATURES = 8
 MOST_PER_TOKEN = 10
 """Experts of a row that the kernel's tables have room for."""
 GROUP_THREADS = 128
+OTHER_THREADS = 128
+"""The warps that fill the rings, finish tiles and fetch activations."""
+GROUPS = (4, 3, 2)
+MOST_STAGES, LEAST_STAGES = 3, 2
+"""Deeper rings are no faster: small loads queue behind the weights that are asked for."""
+ROW_PADDING = {WeightFormat.BF16: 64, WeightFormat.FP8: 16, WeightFormat.NVFP4: 32}
+ZERO_BYTES = 640
+SCALE_BYTES = 128
+"""Of a stage, behind its weights."""
+BLOCKS_OF_STAGE = {WeightFormat.BF16: 16, WeightFormat.FP8: 8, WeightFormat.NVFP4: 8}
 SHARED_MEMORY_BYTES = 232448
 """Of a block, on compute capability 9.0 and 10.0."""
+TABLE_BYTES = 4096
+"""Static shared memory besides the sums, at most."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +54,21 @@ class Plan:
     """Geometry of a launch.
 
     Attributes:
-        groups: of four warps; each has a ring of its own.
-        stages: of a ring.
+        groups: of four warps.
+        stages: of each group's ring.
     """
 
-    groups: int = 4
-    stages: int = 2
+    groups: int
+    stages: int
+
+
+def plan_of(experts: PackedExperts, shared: SharedExpert | None, rows: int) -> Plan | None:
+    """The geometry with the most warps that fits into shared memory, or None."""
+    for groups in GROUPS:
+        stages = min(MOST_STAGES, stages_that_fit(experts, shared, rows, groups))
+        if stages >= LEAST_STAGES:
+            return Plan(groups, stages)
+    return None
 
 
 def supports(
@@ -69,7 +97,7 @@ def unsupported_shape(
     if rows > WARP_ROWS[-1] or not isinstance(routing, FewRowsRouting):
         return f"{rows} rows, at most {WARP_ROWS[-1]}"
     per_token = len(routing.row_weights) // rows
-    if len(routing.row_weights) > MOST_PER_TOKEN * next(size for size in WARP_ROWS if rows <= size):
+    if len(routing.row_weights) > MOST_PER_TOKEN * warp_rows(rows):
         return f"{per_token} experts per token, at most {MOST_PER_TOKEN}"
     if experts.format not in FORMATS:
         return f"{experts.format.value} experts"
@@ -85,9 +113,10 @@ def unsupported_shape(
         if shared.intermediate != experts.intermediate:
             return f"shared expert of width {shared.intermediate}"
     for kept_as in formats:
-        blocks = experts.hidden // CHUNK_COLUMNS[kept_as]
-        if experts.hidden % CHUNK_COLUMNS[kept_as] or (blocks % 16 and blocks % 12):
+        if experts.hidden % (CHUNK_COLUMNS[kept_as] * BLOCKS_OF_STAGE[kept_as]):
             return f"hidden width {experts.hidden}"
+    if plan_of(experts, shared, rows) is None:
+        return f"no shared memory for {rows} rows of width {experts.hidden} and {experts.intermediate}"
     return None
 
 
@@ -101,7 +130,9 @@ def experts_step(
 ) -> None:
     """As in the reference."""
     assert isinstance(routing, FewRowsRouting)
-    launch(residual, norm, experts, shared, routing, scratch, Plan())
+    plan = plan_of(experts, shared, residual.shape[0])
+    assert plan is not None
+    launch(residual, norm, experts, shared, routing, scratch, plan)
 
 
 def launch(
@@ -119,7 +150,7 @@ def launch(
     none = (None, None, None)
     kernel.launch(
         (multiprocessors(residual.device),),
-        plan.groups * GROUP_THREADS,
+        plan.groups * GROUP_THREADS + OTHER_THREADS,
         (
             *(residual, norm.weight, norm.epsilon, rows, len(routing.row_weights)),
             *(experts.gate_up, experts.gate_up_scale, experts.gate_up_block_scale),
@@ -129,14 +160,36 @@ def launch(
             *(routing.distinct, routing.row_weights, routing.shared_weight),
             *(scratch.exchange, scratch.launches),
         ),
-        dynamic_shared_bytes(experts, shared, plan),
+        dynamic_shared_bytes(experts, shared, rows, plan),
     )
 
 
-def dynamic_shared_bytes(experts: PackedExperts, shared: SharedExpert | None, plan: Plan) -> int:
-    """Of a block: the rings, and the rows as right operands."""
-    narrow = WeightFormat.NVFP4 in (experts.format, None if shared is None else shared.gate_up.format)
-    return plan.groups * plan.stages * 16 * (1152 if narrow else 1024) + experts.hidden * 16
+def stages_that_fit(experts: PackedExperts, shared: SharedExpert | None, rows: int, groups: int) -> int:
+    """Most stages of each ring."""
+    sums = groups * 2 * 4 * TILE_ROWS * warp_rows(rows) * 4
+    room = SHARED_MEMORY_BYTES - sums - TABLE_BYTES - _activation_bytes(experts, rows)
+    return room // (groups * _stage_bytes(experts, shared))
+
+
+def dynamic_shared_bytes(experts: PackedExperts, shared: SharedExpert | None, rows: int, plan: Plan) -> int:
+    """Of a block: the rings, the normed rows, and the activations of all pairs of an expert and a row."""
+    return plan.groups * plan.stages * _stage_bytes(experts, shared) + _activation_bytes(experts, rows)
+
+
+def warp_rows(rows: int) -> int:
+    """Rows of the kernel that takes `rows` rows."""
+    return next(size for size in WARP_ROWS if rows <= size)
+
+
+def _activation_bytes(experts: PackedExperts, rows: int) -> int:
+    padding, most = ROW_PADDING[experts.format], warp_rows(rows)
+    normed = most * (experts.hidden * 2 + padding)
+    return normed + most * (MOST_PER_TOKEN + 1) * (experts.intermediate * 2 + padding) + ZERO_BYTES
+
+
+def _stage_bytes(experts: PackedExperts, shared: SharedExpert | None) -> int:
+    formats = {experts.format} | (set() if shared is None else {shared.gate_up.format})
+    return max(BLOCKS_OF_STAGE[each] * BLOCK_BYTES[each] for each in formats) + SCALE_BYTES
 
 
 @cache
@@ -157,7 +210,7 @@ def _kernel(experts: PackedExperts, shared: SharedExpert | None, rows: int, plan
         SHARED_FORMAT=NO_SHARED if shared is None else FORMATS[shared.gate_up.format],
         BLOCK_SCALED=int(experts.gate_up_block_scale is not None),
         SHARED_BLOCK_SCALED=int(shared is not None and shared.gate_up.block_scale is not None),
-        ROWS=next(size for size in WARP_ROWS if rows <= size),
+        ROWS=warp_rows(rows),
         GROUPS=plan.groups,
         STAGES=plan.stages,
     )

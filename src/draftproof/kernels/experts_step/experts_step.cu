@@ -1,335 +1,195 @@
 // The experts of a step in one launch: norm, gate and up with SiLU, down, weighted sum, residual.
 //
-// One block per multiprocessor. Its warps are GROUPS groups of four; each group has a ring of STAGES stages of weights
-// in shared memory, filled by bulk copies, and walks through one list of stages: first tiles of gate_up (16 rows, the
-// whole hidden width, a quarter of every stage a warp), then the block's tiles of down (16 rows, every GROUPS-th
-// expert, a quarter of the intermediate width a warp). The ring does not end between the two: weights of down arrive
-// while gate_up is still being multiplied. Activations pass from block to block through memory, as words that carry the
-// number of the launch: a reader looks until they have come. All blocks must be resident (at most one a multiprocessor)
-// and each must have a tile of gate_up, so that the number has been read by all when the first block moves it.
-// The shared expert comes first: its weights are known before the routing is.
+// One block per multiprocessor walks through one list of stages of weights: the parts of its tiles of gate_up (16 rows,
+// the whole hidden width), then the experts of its tiles of down (16 rows). A stage is multiplied by one of GROUPS groups
+// of four warps, in turn; each group has a ring of STAGES stages in shared memory. Four more warps: one fills the rings
+// with bulk copies; one finishes tiles of gate_up (sums, norm, SiLU, the row's weight); two fetch finished activations.
+// The list does not end between the two matrices: weights of down arrive while gate_up is still being multiplied.
+// Activations pass from block to block through memory, as words that carry the number of the launch: a reader looks until
+// they have come. All blocks must be resident (at most one a multiprocessor) and each must have a tile of gate_up, so that
+// the number has been read by all when the last block moves it. The shared expert comes first: its weights are known
+// before the routing is.
 //
 // Definitions: HIDDEN, INTERMEDIATE; FORMAT, SHARED_FORMAT (0 BF16, 1 FP8, 2 NVFP4, SHARED_FORMAT 3 for none);
 // BLOCK_SCALED, SHARED_BLOCK_SCALED (0 or 1, FP8); ROWS (4 or 8); GROUPS, STAGES.
-#include "expert_products.cuh"
+#include "expert_helpers.cuh"
 
-constexpr bool HAS_SHARED = SHARED_FORMAT < 3;
-constexpr int SHARED = HAS_SHARED ? SHARED_FORMAT : FORMAT;
-constexpr int WARPS = GROUPS * 4, THREADS = WARPS * 32;
-constexpr int ROOM = ROWS * 10;  // most experts listed
-constexpr int TILES = INTERMEDIATE / 8, OUT_TILES = HIDDEN / 16;
-constexpr int STAGE_BYTES = 16 * (FORMAT == NVFP4 || SHARED == NVFP4 ? 1152 : 1024);
-constexpr int STRIDE = (INTERMEDIATE + 255) / 256 * 256;  // of a row of activations
-typedef Piece<FORMAT, ROWS> X;
-
-struct Matrix { const uint8_t* blocks; const float* row_scale; const float* block_scale; };
-struct Layer { Matrix gate_up, down, shared_gate_up, shared_down; };
-struct Table {  // of the step, in shared memory; entry 0 is the shared expert, if there is one
-  int expert[ROOM + 1];
-  float weight[ROOM + 1][8];
-  float inverse[8];
-  int routed;       // experts listed
-  uint32_t launch;  // number of this launch
-};
-typedef float Sums[WARPS][16][ROWS];
-
-// How one format's tiles are cut into stages of up to 16 blocks.
-template <int F> struct Cut {
-  static constexpr int wide = HIDDEN / Chunk<F>::columns;        // blocks of a tile of gate_up
-  static constexpr int part = wide % 16 == 0 ? 16 : 12;          // of them in a stage
-  static constexpr int parts = wide / part;
-  static constexpr int part_bytes = part * Chunk<F>::bytes;
-  static constexpr int spans = part / 4 * Chunk<F>::columns / 128;  // of a warp in a stage
-  static constexpr int deep = INTERMEDIATE / Chunk<F>::columns;  // blocks of a tile of down
-  static constexpr int units = deep < 16 ? 16 / deep : 1;        // experts of a stage
-  static constexpr int slices = deep > 16 ? deep / 16 : 1;       // stages of an expert
-  static constexpr int slice_bytes = deep / slices * Chunk<F>::bytes;
-  static constexpr int down_spans = INTERMEDIATE / slices / 4 / 128;  // of a warp, an expert and a stage
-};
-typedef Cut<FORMAT> R;
-typedef Cut<SHARED> S;
-
-// Into L2: scales that a warp will read with ordinary loads when the weights have arrived.
-__device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
-
-// One group of warps and its ring.
-struct Group {
+// One of the four warps of a group.
+struct Consumer {
+  Memory& memory;
   const Layer& layer;
-  const Table& table;
-  uint8_t* exchange;    // [entries][8 rows][STRIDE] words of 4 bytes an activation
-  const uint8_t* ring;
-  uint32_t data, full;  // shared addresses of the ring and its barriers
+  const uint8_t* rings;
+  uint32_t x, activations, zeros;  // shared addresses of the rows, of the pairs' activations and of zeros for dead rows
+  const Nvfp4Masks& masks;
   int group, warp, lane;
-  int slot, slots;      // among the groups of the grid
-  int stage = 0;        // next of the list
-  int shared_stages = 0, routed_stages = 0, first = 0, experts = 0, tiles = 0;
-
-  static __device__ __forceinline__ constexpr int down_shared_stages(int group) { return HAS_SHARED && group == GROUPS - 1 ? S::slices : 0; }
-  __device__ __forceinline__ bool leads() const { return warp == 0 && lane == 0; }
-  __device__ __forceinline__ int down_routed_stages() const { return (experts + R::units - 1) / R::units * R::slices; }
-  __device__ __forceinline__ int tile_stages() const { return down_shared_stages(group) + down_routed_stages(); }
-  __device__ __forceinline__ int tile_of(int number) const { return gridDim.x - 1 - blockIdx.x + number * gridDim.x; }
-
-  __device__ __forceinline__ uint8_t* sent(int entry, int row) const { return exchange + (size_t)(entry * 8 + row) * (STRIDE * 4); }
-
-  // The list of stages; the table is complete.
-  __device__ __forceinline__ void plan() {
-    const int units = table.routed * TILES;
-    routed_stages = first < units ? ((units - 1 - first) / slots + 1) * R::parts : 0;
-    experts = table.routed > group ? (table.routed - 1 - group) / GROUPS + 1 : 0;
-    tiles = tile_of(0) < OUT_TILES ? (OUT_TILES - 1 - tile_of(0)) / (int)gridDim.x + 1 : 0;
-  }
-  __device__ __forceinline__ void copy(int number, int offset, const uint8_t* source, int bytes) const {
-    copy_bulk(data + number % STAGES * STAGE_BYTES + offset, source, bytes, full + number % STAGES * 8);
-  }
-  __device__ __forceinline__ void expect(int number, int bytes) const { barrier_expect(full + number % STAGES * 8, bytes); }
-
-  __device__ __forceinline__ void fetch_shared(int number) const {
-    expect(number, S::part_bytes);
-    if (layer.shared_gate_up.row_scale != nullptr) prefetch(layer.shared_gate_up.row_scale + slot * 16);
-    copy(number, 0, layer.shared_gate_up.blocks + ((size_t)slot * S::parts + number) * S::part_bytes, S::part_bytes);
-  }
-  __device__ __forceinline__ int routed_unit(int q) const { return first + q / R::parts * slots; }
-  __device__ __forceinline__ void fetch_routed(int number, int q, int expert) const {
-    const size_t tile = (size_t)expert * TILES + routed_unit(q) % TILES;
-    expect(number, R::part_bytes);
-    if (layer.gate_up.row_scale != nullptr) prefetch(layer.gate_up.row_scale + tile * 16);
-    copy(number, 0, layer.gate_up.blocks + (tile * R::parts + q % R::parts) * R::part_bytes, R::part_bytes);
-  }
-  // The first stages, from the list itself, before the table is there; returns how many have been asked for.
-  __device__ __forceinline__ int fetch_first(const int* distinct, int room) const {
-    int expert[STAGES];
-#pragma unroll
-    for (int q = 0; q < STAGES; q++) {
-      const int index = routed_unit(q - shared_stages) / TILES;
-      expert[q] = q >= shared_stages && index < room ? (int)load_fresh_4(distinct + 1 + index) : 0;
-    }
-    const int units = (int)load_fresh_4(distinct) * TILES;
-    int number = min(shared_stages, STAGES);
-#pragma unroll
-    for (int q = 0; q < STAGES; q++)
-      if (q >= shared_stages && routed_unit(q - shared_stages) < units) { fetch_routed(q, q - shared_stages, expert[q]); number = q + 1; }
-    return number;
-  }
-  __device__ void fetch(int number) const {
-    if (number < shared_stages) { fetch_shared(number); return; }
-    int q = number - shared_stages;
-    if (q < routed_stages) { fetch_routed(number, q, table.expert[HAS_SHARED + routed_unit(q) / TILES]); return; }
-    q -= routed_stages;
-    const int each = tile_stages();
-    if (each == 0 || q >= tiles * each) return;
-    const int tile = tile_of(q / each);
-    q %= each;
-    if (q < down_shared_stages(group)) {
-      expect(number, S::slice_bytes);
-      if (layer.shared_down.row_scale != nullptr) prefetch(layer.shared_down.row_scale + tile * 16);
-      copy(number, 0, layer.shared_down.blocks + ((size_t)tile * S::slices + q) * S::slice_bytes, S::slice_bytes);
-      return;
-    }
-    q -= down_shared_stages(group);
-    const int index = q / R::slices * R::units, count = min(R::units, experts - index);
-    expect(number, count * R::slice_bytes);
-    for (int j = 0; j < count; j++) {
-      const size_t expert = table.expert[HAS_SHARED + group + (index + j) * GROUPS];
-      if (layer.down.row_scale != nullptr) prefetch(layer.down.row_scale + expert * HIDDEN + tile * 16);
-      copy(number, j * R::slice_bytes,
-           layer.down.blocks + ((expert * OUT_TILES + tile) * R::slices + q % R::slices) * R::slice_bytes, R::slice_bytes);
-    }
-  }
+  int stage = 0;  // of the block's list
+  __device__ __forceinline__ bool mine() const { return stage % GROUPS == group; }
   __device__ __forceinline__ const uint8_t* wait_stage() const {
-    barrier_wait(full + stage % STAGES * 8, stage / STAGES & 1);
-    return ring + stage % STAGES * STAGE_BYTES;
+    const int turn = stage / GROUPS, slot = turn % STAGES;
+    barrier_wait(shared_address(&memory.full[group][slot]), turn / STAGES & 1);
+    return rings + (group * STAGES + slot) * STAGE_BYTES;
   }
-  // All warps of the group are done with the stage: its room goes to the stage STAGES further on.
-  __device__ __forceinline__ void pass_stage() {
-    sync_threads_of(group + 1, 128);
-    if (leads()) fetch(stage + STAGES);
-    stage++;
+  __device__ __forceinline__ void pass_stage() const {
+    __syncwarp();
+    if (lane == 0) signal_barrier(shared_address(&memory.empty[group][stage / GROUPS % STAGES]));
   }
-
-  // One tile of gate_up to 8 activations of each row.
-  template <int F, bool SCALED> __device__ __forceinline__ void gate_up_tile(const Matrix& matrix, size_t expert, int tile,
-      int entry, const uint8_t* x, Sums& sums, const Nvfp4Masks& masks) {
-    typedef Cut<F> C;
-    float gate_scale = 1.f, up_scale = 1.f, c[4] = {0.f, 0.f, 0.f, 0.f};
-    if (warp == 3 && matrix.row_scale != nullptr) {
-      const float* scale = matrix.row_scale + (expert * TILES + tile) * 16 + (lane & 7);
-      gate_scale = __ldg(scale); up_scale = __ldg(scale + 8);
-    }
-    for (int part = 0; part < C::parts; part++) {
-      const int span = (part * 4 + warp) * C::spans;
-      const float* scale = matrix.block_scale;
-      if (SCALED) scale += (expert * 2 * (INTERMEDIATE / 128) + tile / 16) * (HIDDEN / 128) + span;
-      const uint8_t* b = wait_stage() + warp * (C::part_bytes / 4);
+  template <int F, bool SCALED> __device__ __forceinline__ void tile(const Matrix& matrix, size_t expert, int number,
+                                                                    Operand<F, ROWS>* operand) {
+    const uint32_t row = x + Operand<F, ROWS>::row(lane) * X_STRIDE + Operand<F, ROWS>::offset(lane);
+    for (int part = 0; part < Cut<F>::parts; part++, stage++)
+      if (mine()) part_of_tile<F, SCALED>(matrix, expert, number, (part * 4 + warp) * Cut<F>::spans, row, operand);
+  }
+  template <int F, bool SCALED> __device__ __forceinline__ void part_of_tile(const Matrix& matrix, size_t expert, int number, int span,
+                                                                            uint32_t row, Operand<F, ROWS>* operand) const {
+    const float* scale = matrix.block_scale;
+    if (SCALED) scale += (expert * 2 * (INTERMEDIATE / 128) + number / 16) * (HIDDEN / 128) + span;
+    float scales[Cut<F>::spans][2];
 #pragma unroll
-      for (int i = 0; i < C::spans; i++, b += Chunk<F>::span_bytes) {
-        uint4 piece[4];
+    for (int i = 0; i < Cut<F>::spans; i++) {
+      scales[i][0] = SCALED ? __ldg(scale + i) : 1.f;
+      scales[i][1] = SCALED ? __ldg(scale + i + (INTERMEDIATE / 128) * (HIDDEN / 128)) : 1.f;
+    }
 #pragma unroll
-        for (int q = 0; q < 4; q++) piece[q] = *(const uint4*)(x + (((span + i) * 4 + q) * 32 + lane) * 16);
-        if (SCALED) multiply_span_scaled<F, FORMAT, ROWS>(b, piece, lane, c, masks, __ldg(scale + i),
-                                                          __ldg(scale + i + (INTERMEDIATE / 128) * (HIDDEN / 128)));
-        else multiply_span<F, FORMAT, ROWS>(b, piece, lane, c, masks);
-      }
-      if (part == C::parts - 1) store_sums<ROWS>(sums[group * 4 + warp], c, lane);
-      pass_stage();
-    }
-    if (warp == 3) finish_tile<F>(sums, tile, entry, gate_scale, up_scale);
-  }
-  template <int F> __device__ __forceinline__ void finish_tile(const Sums& sums, int tile, int entry, float gate_scale,
-                                                              float up_scale) const {
-#pragma unroll
-    for (int half = 0; half < ROWS / 4; half++) {
-      const int row = half * 4 + (lane >> 3), feature = lane & 7;
-      float gate = 0.f, up = 0.f;
-#pragma unroll
-      for (int w = 0; w < 4; w++) {
-        gate += sums[group * 4 + w][feature][row]; up += sums[group * 4 + w][feature + 8][row];
-      }
-      const float weight = table.weight[entry][row], factor = table.inverse[row] * undo<F, FORMAT>();
-      const float value = silu(gate * (factor * gate_scale)) * (up * (factor * up_scale)) * weight * (F == BF16 ? 1.f : RAISE);
-      const float next = __shfl_down_sync(~0u, value, 1);
-      if (weight != 0.f && feature % 2 == 0)
-        send_pair(sent(entry, row) + (tile * 8 + feature) * 4, pack_pair(value, next), table.launch);
-    }
-  }
-  __device__ __forceinline__ void gate_up(const uint8_t* x, Sums* sums, const Nvfp4Masks& masks) {
-    int number = 0;
-    if (HAS_SHARED && shared_stages > 0)
-      gate_up_tile<SHARED, SHARED_BLOCK_SCALED>(layer.shared_gate_up, 0, slot, 0, x, sums[number++ & 1], masks);
-    const int units = routed_stages / R::parts;
-    for (int j = 0; j < units; j++) {
-      const int unit = first + j * slots, index = unit / TILES;
-      gate_up_tile<FORMAT, BLOCK_SCALED>(layer.gate_up, table.expert[HAS_SHARED + index], unit % TILES, HAS_SHARED + index,
-                                         x, sums[number++ & 1], masks);
-    }
-  }
-
-  // A warp's share of one expert's activations: those of one span of its part of a stage; and the scales for them.
-  template <int F> struct Share {
-    typedef Received<F, ROWS> Words;
-    static constexpr int ahead = Words::loads == 4 ? 2 : 1;  // shares in flight: 32 registers of words
-    Words words;
-    float scale, scale8;
-    __device__ __forceinline__ bool live(const Group& at, int entry) const { return at.table.weight[entry][Words::P::row(at.lane)] != 0.f; }
-    __device__ __forceinline__ void ask(const Group& at, int entry, int span) {
-      if (live(at, entry)) words.load(at.sent(entry, Words::P::row(at.lane)) + span * 512, at.lane);
-    }
-    __device__ __forceinline__ void load(const Group& at, const Matrix& matrix, size_t expert, int entry, int tile, int span) {
-      ask(at, entry, span);
-      scale = scale8 = undo<F, F>();
-      if (matrix.row_scale != nullptr) {
-        const float* rows = matrix.row_scale + expert * HIDDEN + tile * 16 + (at.lane >> 2);
-        scale *= __ldg(rows); scale8 *= __ldg(rows + 8);
-      }
-    }
-    // Until all words are of this launch.
-    __device__ __forceinline__ void receive(const Group& at, int entry, int span, uint4* pieces) {
-      const bool needed = live(at, entry);
-      while (__any_sync(~0u, needed && words.missing(at.table.launch) != 0)) ask(at, entry, span);
-      words.operand(pieces, at.lane, needed);
-    }
-  };
-  template <int F, bool SCALED> __device__ __forceinline__ void multiply_down(const Matrix& matrix, size_t expert, int tile, int span,
-      const uint8_t* b, const uint4* pieces, float scale, float scale8, float* total, const Nvfp4Masks& masks) const {
+    for (int i = 0; i < Cut<F>::spans; i++) operand[i].load(row + (span + i) * 256, lane);
+    const uint8_t* b = wait_stage() + warp * (Cut<F>::bytes / 4);
     float c[4] = {0.f, 0.f, 0.f, 0.f};
-    multiply_span<F, F, ROWS>(b, pieces, lane, c, masks);
+#pragma unroll
+    for (int i = 0; i < Cut<F>::spans; i++, b += Chunk<F>::span_bytes) {
+      if (SCALED) {
+        float d[4] = {0.f, 0.f, 0.f, 0.f};
+        multiply_span<F, ROWS>(b, operand[i], lane, d, masks);
+        c[0] = fmaf(d[0], scales[i][0], c[0]); c[1] = fmaf(d[1], scales[i][0], c[1]);
+        c[2] = fmaf(d[2], scales[i][1], c[2]); c[3] = fmaf(d[3], scales[i][1], c[3]);
+      } else {
+        multiply_span<F, ROWS>(b, operand[i], lane, c, masks);
+      }
+    }
+    pass_stage();
+    const int turn = stage / GROUPS;
+    if (turn >= 2) barrier_wait(shared_address(&memory.read[group][turn & 1]), ((turn >> 1) - 1) & 1);
+    store_sums<F, ROWS>(memory.sums[group][turn & 1][warp], c, lane);
+    __syncwarp();
+    if (lane == 0) signal_barrier(shared_address(&memory.summed[group][turn & 1]));
+  }
+  __device__ __forceinline__ void gate_up(const Work& work) {
+    Operand<SHARED, ROWS> shared_operand[S::spans];
+    for (int j = 0; j < work.shared_tiles; j++)
+      tile<SHARED, SHARED_BLOCK_SCALED>(layer.shared_gate_up, 0, Work::shared_tile(j), shared_operand);
+    Operand<FORMAT, ROWS> operand[R::spans];
+    for (int j = 0; j < work.routed_tiles; j++) {
+      const int unit = Work::unit(j);
+      tile<FORMAT, BLOCK_SCALED>(layer.gate_up, memory.expert[HAS_SHARED + unit / TILES], unit % TILES, operand);
+    }
+  }
+
+  // One expert of a stage of down: part of 16 outputs of all rows.
+  template <int F, bool SCALED> __device__ __forceinline__ void expert(const Matrix& matrix, size_t expert, int entry, int tile, int slice,
+                                                                      int place, const uint8_t* stage_bytes, Operand<F, ROWS>* operand, float* total) const {
+    typedef Operand<F, ROWS> H;
+    const int first = memory.first_pair[entry], row = H::row(lane);
+    const uint32_t live = memory.live[entry];
+    const int end = first + __popc(live);
+#pragma unroll
+    for (int w = 0; w < LOADERS; w++)
+      while (load_acquire(shared_address(&memory.loaded[w])) < (end - w + LOADERS - 1) / LOADERS) {}
+    const int pair = first + __popc(live & ((1u << row) - 1));
+    const int span = (slice * 4 + warp) * Cut<F>::down_spans;
+    const uint32_t base = (live >> row & 1 ? activations + pair * H_STRIDE + span * 256 : zeros) + H::offset(lane);
+#pragma unroll
+    for (int i = 0; i < Cut<F>::down_spans; i++) operand[i].load(base + i * 256, lane);
+    float c[4] = {0.f, 0.f, 0.f, 0.f};
+    const uint8_t* b = stage_bytes + place * Cut<F>::slice_bytes + warp * (Cut<F>::slice_bytes / 4);
+#pragma unroll
+    for (int i = 0; i < Cut<F>::down_spans; i++, b += Chunk<F>::span_bytes) {
+      static_assert(!SCALED || Cut<F>::down_spans == 1, "one block scale");
+      multiply_span<F, ROWS>(b, operand[i], lane, c, masks);
+    }
+    float scale = undo<F, F>(), scale8 = scale;
+    if (matrix.row_scale != nullptr) {
+      const float* rows = (const float*)(stage_bytes + SCALES + place * 64) + (lane >> 2);
+      scale *= rows[0]; scale8 *= rows[8];
+    }
     if (SCALED) {
       const float block = __ldg(matrix.block_scale + (expert * (HIDDEN / 128) + tile / 8) * (INTERMEDIATE / 128) + span);
       scale *= block; scale8 *= block;
     }
+    // Where the last sum adds columns n and n + 4, repeated columns are left out.
+    if (X::folded && !H::folded && ROWS == 4 && (lane & 2)) scale = scale8 = 0.f;
     total[0] = fmaf(c[0], scale, total[0]); total[1] = fmaf(c[1], scale, total[1]);
     total[2] = fmaf(c[2], scale8, total[2]); total[3] = fmaf(c[3], scale8, total[3]);
   }
-  // Which span of 128 activations an expert's part-th piece of a warp's work is; parts go through its slices.
-  template <int F> __device__ __forceinline__ int span_of(int part) const {
-    return (part / Cut<F>::down_spans * 4 + warp) * Cut<F>::down_spans + part % Cut<F>::down_spans;
-  }
-  __device__ __forceinline__ void down_shared(int tile, float* total, const Nvfp4Masks& masks) {
-    const uint8_t* b = ring;
-    for (int part = 0; part < S::slices * S::down_spans; part++) {
-      Share<SHARED> share;
-      uint4 pieces[4];
-      const int span = span_of<SHARED>(part);
-      share.load(*this, layer.shared_down, 0, 0, tile, span);
-      share.receive(*this, 0, span, pieces);
-      if (part % S::down_spans == 0) b = wait_stage() + warp * (S::slice_bytes / 4);
-      multiply_down<SHARED, SHARED_BLOCK_SCALED>(layer.shared_down, 0, tile, span, b, pieces, share.scale, share.scale8, total, masks);
-      b += Chunk<SHARED>::span_bytes;
-      if (part % S::down_spans == S::down_spans - 1) pass_stage();
-    }
-  }
-  static constexpr int PARTS = R::slices * R::down_spans;  // of an expert
-  __device__ __forceinline__ void load_item(Share<FORMAT>& share, int item, int items, int tile) const {
-    if (item >= items) return;
-    const int entry = HAS_SHARED + group + item / PARTS * GROUPS;
-    share.load(*this, layer.down, table.expert[entry], entry, tile, span_of<FORMAT>(item % PARTS));
-  }
-  // Activations are asked for `ahead` items before they are multiplied.
-  __device__ __forceinline__ void down_routed(int tile, float* total, const Nvfp4Masks& masks) {
-    typedef Share<FORMAT> Routed;
-    Routed shares[Routed::ahead];
-    const int items = experts * PARTS;
-    const uint8_t* b = ring;
+  __device__ __forceinline__ void down(int tile, int routed, float* total) {
+    Operand<SHARED, ROWS> shared_operand[S::down_spans];
+    if (HAS_SHARED)
+      for (int slice = 0; slice < S::slices; slice++, stage++)
+        if (mine()) {
+          expert<SHARED, SHARED_BLOCK_SCALED>(layer.shared_down, 0, 0, tile, slice, 0, wait_stage(), shared_operand, total);
+          pass_stage();
+        }
+    Operand<FORMAT, ROWS> operand[R::units][R::down_spans];
+    for (int index = 0; index < routed; index += R::units)
+      for (int slice = 0; slice < R::slices; slice++, stage++)
+        if (mine()) {
+          const uint8_t* b = wait_stage();
 #pragma unroll
-    for (int q = 0; q < Routed::ahead; q++) load_item(shares[q], q, items, tile);
-    for (int start = 0; start < items; start += Routed::ahead) {
-#pragma unroll
-      for (int q = 0; q < Routed::ahead; q++) {
-        const int item = start + q, entry = HAS_SHARED + group + item / PARTS * GROUPS, part = item % PARTS;
-        if (item >= items) break;
-        uint4 pieces[4];
-        shares[q].receive(*this, entry, span_of<FORMAT>(part), pieces);
-        const float scale = shares[q].scale, scale8 = shares[q].scale8;
-        load_item(shares[q], item + Routed::ahead, items, tile);
-        const int within = item % (R::units * R::down_spans);  // of the stage
-        if (within == 0) b = wait_stage();
-        multiply_down<FORMAT, BLOCK_SCALED>(layer.down, table.expert[entry], tile, span_of<FORMAT>(part),
-            b + within / R::down_spans * R::slice_bytes + warp * (R::slice_bytes / 4) + part % R::down_spans * Chunk<FORMAT>::span_bytes,
-            pieces, scale, scale8, total, masks);
-        if (within == R::units * R::down_spans - 1 || item == items - 1) pass_stage();
-      }
-    }
+          for (int j = 0; j < R::units; j++) {
+            const int entry = HAS_SHARED + index + j;
+            if (index + j < routed) expert<FORMAT, BLOCK_SCALED>(layer.down, memory.expert[entry], entry, tile, slice, j, b, operand[j], total);
+          }
+          pass_stage();
+        }
   }
 };
 
-// Rows times the norm's weight into shared memory as right operands; 1 / rms into the table.
-__device__ __forceinline__ void prepare_rows(const uint4* raw, const uint4* norm, float epsilon, uint8_t* x, float (*squares)[8],
-                                             Table& table, int warp, int lane) {
-  constexpr int pieces = (HIDDEN / 32 + WARPS - 1) / WARPS;
+// Rows times the norm's weight into shared memory, and sums of squares; a warp has pieces of 256 inputs.
+__device__ __forceinline__ void prepare_rows(Memory& memory, const bfloat16* residual, const float* norm, uint32_t x, int rows, int warp,
+                                             int lane) {
+  constexpr int pieces = ROWS * HIDDEN / 256, each = (pieces + WARPS - 1) / WARPS;
+  uint4 raw[each], weights[each][2];
+#pragma unroll
+  for (int q = 0; q < each; q++) {
+    const int piece = q * WARPS + warp, row = piece % ROWS, at = piece / ROWS * 256 + lane * 8;
+    if (piece >= pieces) break;
+    raw[q] = row < rows ? load_fresh_16(residual + (size_t)row * HIDDEN + at) : make_uint4(0, 0, 0, 0);
+    weights[q][0] = load_fresh_16(norm + at); weights[q][1] = load_fresh_16(norm + at + 4);
+  }
+#pragma unroll
+  for (int q = 0; q < each; q++) {
+    const int piece = q * WARPS + warp, row = piece % ROWS, at = piece / ROWS * 256 + lane * 8;
+    if (piece >= pieces) break;
+    const uint32_t in[4] = {raw[q].x, raw[q].y, raw[q].z, raw[q].w};
+    const uint32_t w[8] = {weights[q][0].x, weights[q][0].y, weights[q][0].z, weights[q][0].w,
+                           weights[q][1].x, weights[q][1].y, weights[q][1].z, weights[q][1].w};
+    uint32_t out[4];
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float a = low_half(in[i]), b = high_half(in[i]);
+      sum = fmaf(a, a, sum); sum = fmaf(b, b, sum);
+      const uint32_t scaled = pack_pair(a * __uint_as_float(w[2 * i]), b * __uint_as_float(w[2 * i + 1]));
+      out[i] = FORMAT == BF16 ? scaled : raise(scaled);
+    }
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(x + row * X_STRIDE + at * 2), "r"(out[0]), "r"(out[1]), "r"(out[2]),
+                 "r"(out[3]) : "memory");
+#pragma unroll
+    for (int o = 16; o; o >>= 1) sum += __shfl_xor_sync(~0u, sum, o);
+    if (lane == 0) memory.squares[piece] = sum;
+  }
+}
+// One tile's outputs: the sums of all warps, added to the residual; a thread has one output of one row.
+__device__ __forceinline__ void add_tile(Memory& memory, bfloat16* residual, const float* total, int tile, int rows, int warp, int lane) {
+  const int row = threadIdx.x >> 4, feature = threadIdx.x & 15;
+  bfloat16* place = residual + (size_t)row * HIDDEN + tile * 16 + feature;
+  const float before = row < rows ? widen(load_fresh_2(place)) : 0.f;
+  sync_threads_of(MULTIPLIED, CONSUMERS);
+  store_sums<FORMAT, ROWS>(memory.outputs[warp], total, lane);
+  sync_threads_of(MULTIPLIED, CONSUMERS);
+  if (row >= rows) return;
   float sum = 0.f;
 #pragma unroll
-  for (int q = 0; q < pieces; q++) {
-    const int piece = q * WARPS + warp;
-    if (piece < HIDDEN / 32)
-      *(uint4*)(x + (piece * 32 + lane) * 16) = X::arrange(X::scale(raw[q], norm + q * X::weights, sum), lane);
-  }
-  sum += __shfl_xor_sync(~0u, sum, 1); sum += __shfl_xor_sync(~0u, sum, 2);
-  if (X::folded) sum += __shfl_xor_sync(~0u, sum, 16);
-  if ((lane & 3) == 0) squares[warp][lane >> 2] = sum;
-  __syncthreads();
-  if (threadIdx.x < ROWS) {
-    float total = 0.f;
-    for (int w = 0; w < WARPS; w++) total += squares[w][threadIdx.x];
-    table.inverse[threadIdx.x] = rsqrtf(total / HIDDEN + epsilon);
-  }
-  __syncthreads();
+  for (int w = 0; w < WARPS; w++) sum += memory.outputs[w][feature][row];
+  *place = narrow(before + sum);
 }
-// What a thread finishes of a tile of down: one output of one row.
-struct Output {
-  int row = threadIdx.x >> 4, feature = threadIdx.x & 15;
-  float before = 0.f;
-  __device__ __forceinline__ bfloat16* place(bfloat16* residual, int tile) const { return residual + (size_t)row * HIDDEN + tile * 16 + feature; }
-  __device__ __forceinline__ void load(bfloat16* residual, int tile, int rows) {
-    if (row < rows) before = widen(load_fresh_2(place(residual, tile)));
-  }
-  __device__ __forceinline__ void store(bfloat16* residual, const Sums& sums, int tile, int rows) const {
-    if (row >= rows) return;
-    float value = 0.f;
-#pragma unroll
-    for (int w = 0; w < WARPS; w++) value += sums[w][feature][row];
-    *place(residual, tile) = narrow(before + value);
-  }
-};
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
     bfloat16* residual, const float* norm, float epsilon, int rows, int room, const uint8_t* gate_up, const float* gate_up_scale,
@@ -337,70 +197,46 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
     const uint8_t* shared_gate_up, const float* shared_gate_up_scale, const float* shared_gate_up_block_scale,
     const uint8_t* shared_down, const float* shared_down_scale, const float* shared_down_block_scale, const int* distinct,
     const float* row_weights, const float* shared_weight, uint8_t* exchange, uint32_t* launches) {
-  extern __shared__ __align__(128) uint8_t memory[];
-  __shared__ Sums sums[2];
-  __shared__ Table table;
-  __shared__ __align__(8) unsigned long long barriers[GROUPS][STAGES];
+  extern __shared__ __align__(128) uint8_t dynamic[];  // the rings, the rows, the pairs' activations, zeros
+  __shared__ __align__(16) Memory memory;
   const Layer layer = {{gate_up, gate_up_scale, gate_up_block_scale}, {down, down_scale, down_block_scale},
                        {shared_gate_up, shared_gate_up_scale, shared_gate_up_block_scale},
                        {shared_down, shared_down_scale, shared_down_block_scale}};
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-  uint8_t* x = memory + GROUPS * STAGES * STAGE_BYTES;
-  const uint8_t* ring = memory + (warp >> 2) * STAGES * STAGE_BYTES;
-  Group group{layer, table, exchange, ring, shared_address(ring), shared_address(barriers[warp >> 2]), warp >> 2, warp & 3, lane,
-              (warp >> 2) * (int)gridDim.x + (int)blockIdx.x, GROUPS * (int)gridDim.x};
-  if (HAS_SHARED && group.slot < TILES) group.shared_stages = S::parts;
-  group.first = HAS_SHARED ? (group.slot - TILES + group.slots) % group.slots : group.slot;
-  if (group.leads()) {
-    for (int q = 0; q < STAGES; q++) barrier_init(group.full + q * 8);
-    barrier_init_done();
-    for (int q = 0; q < STAGES && q < group.shared_stages; q++) group.fetch_shared(q);
+  const uint32_t rings = shared_address(dynamic), x = rings + GROUPS * STAGES * STAGE_BYTES, activations = x + ROWS * X_STRIDE,
+                 zeros = activations + PAIRS * H_STRIDE;
+  for (int q = threadIdx.x; q < GROUPS * STAGES; q += THREADS) {
+    init_counting_barrier(shared_address(&memory.full[0][0] + q), 1);
+    init_counting_barrier(shared_address(&memory.empty[0][0] + q), 4);
   }
+  if (threadIdx.x < GROUPS * 2) {
+    init_counting_barrier(shared_address(&memory.summed[0][0] + threadIdx.x), 4);
+    init_counting_barrier(shared_address(&memory.read[0][0] + threadIdx.x), 1);
+  }
+  if (threadIdx.x < LOADERS) memory.loaded[threadIdx.x] = 0;
+  if (threadIdx.x < 160) asm volatile("st.shared.u32 [%0], 0;" ::"r"(zeros + threadIdx.x * 4) : "memory");
+  barrier_init_done();
   for (int q = threadIdx.x * 32; q < HIDDEN; q += THREADS * 32) prefetch(norm + q);
+  __syncthreads();
+  if (warp == WARPS) { produce(memory, rings, layer, distinct, room, lane); return; }
+  if (warp == WARPS + 1) { finish(memory, layer, exchange, epsilon, lane); return; }
+  if (warp > WARPS + 1) {
+    load_activations(memory, activations, exchange, row_weights, shared_weight, launches, room, warp - WARPS - 2, lane);
+    return;
+  }
   wait_for_predecessors();
   release_dependents();
-  int asked = 0;
-  if (group.leads()) asked = group.fetch_first(distinct, room);
-  __syncwarp();
-  constexpr int pieces = (HIDDEN / 32 + WARPS - 1) / WARPS;
-  uint4 raw[pieces], weights[pieces * X::weights];
-  // All loads first: each store would wait for its own.
-  static_assert(ROOM <= THREADS && ROOM * 8 <= 2 * THREADS, "a thread has one expert and two weights");
-  const int thread = threadIdx.x;
-  const int listed = thread < room ? (int)load_fresh_4(distinct + 1 + thread) : 0;
-  const float early = thread < room * 8 ? load_fresh_float(row_weights + thread) : 0.f;
-  const float late = thread + THREADS < room * 8 ? load_fresh_float(row_weights + thread + THREADS) : 0.f;
-  const uint32_t routed = load_fresh_4(distinct), launch = load_fresh_4(launches) + 1;
-  const float share = HAS_SHARED && thread < 8 ? load_fresh_float(shared_weight + thread) : 0.f;
-#pragma unroll
-  for (int q = 0; q < pieces; q++) {
-    const int piece = q * WARPS + warp, row = X::row(lane);
-    raw[q] = row < rows && piece < HIDDEN / 32 ? X::load(residual + (size_t)row * HIDDEN, piece, lane) : make_uint4(0, 0, 0, 0);
-    if (piece < HIDDEN / 32) X::load_norm(norm, piece, lane, weights + q * X::weights);
-  }
-  if (thread < room) table.expert[HAS_SHARED + thread] = listed;
-  if (thread < room * 8) table.weight[HAS_SHARED + thread / 8][thread % 8] = early;
-  if (thread + THREADS < room * 8) table.weight[HAS_SHARED + (thread + THREADS) / 8][thread % 8] = late;
-  if (HAS_SHARED && thread < 8) table.weight[0][thread] = share;
-  if (thread == 0) { table.routed = routed; table.launch = launch; }
-  __syncthreads();
-  group.plan();
-  if (group.leads()) for (; asked < STAGES; asked++) group.fetch(asked);
-  __syncwarp();
-  prepare_rows(raw, weights, epsilon, x, (float(*)[8])&sums[0], table, warp, lane);
+  prepare_rows(memory, residual, norm, x, rows, warp, lane);
+  sync_threads_of(READY, THREADS);
   const Nvfp4Masks masks = nvfp4_masks();
-  group.gate_up(x, sums, masks);
-  Output output;
-  for (int number = 0; number < group.tiles; number++) {
-    const int tile = group.tile_of(number);
+  Consumer consumer{memory, layer, dynamic, x, activations, zeros, masks, warp >> 2, warp & 3, lane};
+  const int routed = memory.routed;
+  const Work work(routed);
+  consumer.gate_up(work);
+  for (int j = 0; j < work.out_tiles; j++) {
     float total[4] = {0.f, 0.f, 0.f, 0.f};
-    output.load(residual, tile, rows);
-    if (group.down_shared_stages(group.group)) group.down_shared(tile, total, masks);
-    group.down_routed(tile, total, masks);
-    sync_threads_of(group.group + 1, 128);
-    store_sums<ROWS>(sums[number & 1][warp], total, lane);
-    __syncthreads();
-    output.store(residual, sums[number & 1], tile, rows);
+    consumer.down(Work::out_tile(j), routed, total);
+    add_tile(memory, residual, total, Work::out_tile(j), rows, warp, lane);
   }
-  if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *launches = table.launch;
+  if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *launches = memory.launch;
 }
