@@ -5,16 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 
-from draftproof.bench.precisions import LAYOUTS, PrecisionLayout
+from draftproof.architecture.stored_plan import Storage
+from draftproof.architecture.tensor_plan import ModelPart, PlannedTensor, TensorGroup
+from draftproof.bench.precisions import LAYOUTS, PrecisionLayout, layout_named
 from draftproof.bench.shapes import load_shape, sample_of
-from draftproof.bench.subject import load_synthetic
+from draftproof.bench.subject import PACKED, load_synthetic
 from draftproof.checkpoint.header import TensorEntry
+from draftproof.checkpoint.precision import Precision
+from draftproof.errors import AccountingError
 from draftproof.kernels.packed_weights.formats import WeightFormat
 from draftproof.kernels.packed_weights.unpacking import unpack
 from draftproof.layers.decoder import AttentionLayer
 from draftproof.layers.linear import PackedLinear
 from draftproof.layers.packed_mixture import PackedMixture
-from draftproof.models.synthetic import STANDARD_DEVIATION, SyntheticReader
+from draftproof.models import expert_stacks
+from draftproof.models.account import TensorAccount
+from draftproof.models.loading import load_model
+from draftproof.models.synthetic import STANDARD_DEVIATION, SyntheticReader, synthetic_tensors
 
 CPU = torch.device("cpu")
 FORMATS = {
@@ -74,3 +81,19 @@ def test_the_gated_norm_is_a_factor_and_the_others_are_offsets() -> None:
     offset = reader.read(TensorEntry("model.layers.0.input_layernorm.weight", "BF16", shape, "", 0, 256), CPU)
     assert float(factor.float().mean()) == pytest.approx(1.0, abs=0.02)
     assert float(offset.float().mean()) == pytest.approx(0.0, abs=0.02)
+
+
+@pytest.mark.parametrize("part", [1, 2])
+def test_experts_that_are_stored_differently_are_refused(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expert_stacks, "PART", part)
+    mixed = PrecisionLayout("mixed", "", {(ModelPart.TRUNK, TensorGroup.ROUTED_EXPERT): Precision.BF16})
+    named = layout_named("nvfp4")
+
+    def storage_of(planned: PlannedTensor) -> Storage:
+        return (mixed if ".experts.1." in planned.name else named).storage_of(planned)
+
+    spec = sample_of(load_shape("qwen3.5-35b-a3b"))
+    entries = synthetic_tensors(spec, named.expert_layouts(spec), storage_of)
+    account = TensorAccount(SyntheticReader(), entries, CPU)
+    with pytest.raises(AccountingError, match=r"experts 1 and on|experts\.1\.gate_proj"):
+        load_model(spec, account, PACKED, 16, CPU, with_head=False)
