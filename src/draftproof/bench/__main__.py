@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.bench.place import Gpu
 from draftproof.bench.precisions import LAYOUTS
-from draftproof.bench.record import result_json, write_result
+from draftproof.bench.record import require_writable, result_json, write_result
 from draftproof.bench.request import (
     BenchRequest,
     parse_backend,
@@ -47,14 +47,16 @@ def main(arguments: Sequence[str]) -> int:
             backends=tuple(parse_backend(each) for each in options.backend),
             seed=options.seed,
         )
+        if options.output_json is not None:
+            require_writable(options.output_json)
         result = run_bench(request, Gpu(), _tell)
+        if options.output_json is not None:
+            command = " ".join(["python -m draftproof.bench", *arguments])
+            write_result(options.output_json, result_json(result, command))
+            _tell(f"written to {options.output_json}")
     except DraftproofError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    if options.output_json is not None:
-        command = " ".join(["python -m draftproof.bench", *arguments])
-        write_result(options.output_json, result_json(result, command))
-        _tell(f"written to {options.output_json}")
     return 0
 
 

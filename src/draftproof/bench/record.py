@@ -7,17 +7,20 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from enum import Enum
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import torch
 
 import draftproof
 from draftproof.bench.result import BenchResult
+from draftproof.errors import UsageError
 from draftproof.hardware.probe import probe_gpus
 
 SCHEMA_VERSION = "1.0"
@@ -71,10 +74,44 @@ def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
     }
 
 
+def require_writable(path: Path) -> None:
+    """Make the folder of a result file, and say before any measurement that the file cannot be written.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is no regular file", _OTHER_PLACE)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name[:100]}."):
+            pass
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
 def write_result(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a result file; its folder is made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    """Write a result file, whole or not at all.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise _not_written(path, error) from error
+
+
+_OTHER_PLACE = "Name another place for the result."
+
+
+def _not_written(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{path} cannot be written: {error.strerror or error}", _OTHER_PLACE)
 
 
 def _figures(cell: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from draftproof.bench.shapes import load_shape
 from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS, bucket_of
 from draftproof.errors import UsageError
 from draftproof.kernels.backend_rules import PACKAGES, Backend
+from draftproof.speculation.draft_vocabulary import is_number, read_draft_vocabulary
+
+LARGEST_SEED = 2**63 - 1
+"""That torch's generators take."""
 
 AS_MANY_AS_FIT = 0
 """In place of a number of layers: a slice that the GPU's memory holds."""
@@ -63,14 +68,20 @@ class BenchRequest:
         spec = load_shape(self.shape)
         layout_named(self.precision)
         _require(self.batches, 1, BUCKETS[-1], "--batch")
+        _require_distinct(self.batches, "--batch")
         _require(self.draft_tokens, 0, MAX_DEVICE_DRAFTS, "--draft-tokens")
+        _require_distinct(self.draft_tokens, "--draft-tokens")
         _require((self.steps,), 1, 4096, "--steps")
         _require((self.repeats,), 1, 100, "--repeats")
         _require((self.context,), 1, spec.max_position - 1, "--context")
         if self.layers is not None and self.layers != AS_MANY_AS_FIT:
             _require((self.layers,), 1, len(spec.layers), "--layers")
+        _require((self.seed,), 0, LARGEST_SEED, "--seed")
+        _require_distinct([op for op, _ in self.backends], "--backend")
         if self.draft_rows is not None:
             _require((self.draft_rows,), 1, spec.vocab_size, "--draft-vocabulary")
+        if self.draft_file is not None:
+            read_draft_vocabulary(self.draft_file, spec.vocab_size)
         if self.accept_length is None:
             return
         largest = self.most_drafts
@@ -128,21 +139,24 @@ def parse_backend(text: str) -> tuple[str, Backend]:
 
 def parse_draft_vocabulary(text: str) -> tuple[int | None, Path | None]:
     """ "32768" as a number of tokens, anything else as a file that names them."""
-    return (int(text), None) if text.isascii() and text.isdigit() else (None, Path(text))
+    return (int(text), None) if is_number(text) else (None, Path(text))
 
 
 def parse_layers(text: str) -> int:
     """ "12", or "fit" for as many as the memory holds.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: it is neither, or less than 1.
     """
     if text == "fit":
         return AS_MANY_AS_FIT
     try:
-        return int(text)
+        count = int(text)
     except ValueError as error:
         raise UsageError(f"--layers {text[:40]!r} is no number", "Write a number, or fit.") from error
+    if count < 1:
+        raise UsageError(f"--layers {count} leaves no layer", "Write a number from 1, or fit.")
+    return count
 
 
 def chance_of(accept_length: float, draft_tokens: int) -> float:
@@ -168,3 +182,9 @@ def _require(values: tuple[int, ...], lowest: int, highest: int, option: str) ->
     for value in values:
         if not lowest <= value <= highest:
             raise UsageError(f"{option} {value} is not from {lowest} to {highest}")
+
+
+def _require_distinct(values: Sequence[int | str], option: str) -> None:
+    for place, value in enumerate(values):
+        if value in values[:place]:
+            raise UsageError(f"{option} names {value} twice", "Name each once.")

@@ -96,9 +96,11 @@ def bench(
         seed=seed,
     )
     from draftproof.bench.place import Gpu
-    from draftproof.bench.record import result_json, write_result
+    from draftproof.bench.record import require_writable, result_json, write_result
     from draftproof.bench.run import run_bench
 
+    if output_json is not None:
+        require_writable(output_json)
     result = run_bench(request, Gpu(), _tell_aside if as_json else _tell)
     content = result_json(result, " ".join(["draftproof", *sys.argv[1:]]))
     if output_json is not None:

@@ -17,8 +17,8 @@ class Sequence:
         committed: leading tokens whose effect is in the state store. While decoding it is one less than all
             tokens: the newest one is the first row of the next window.
         drafts: proposals for the tokens after the newest one.
-        held_back: prompt tokens that no prompt step commits: a device step's first window begins with the last
-            one of them, so that the first token is sampled as every other.
+        held_back: prompt tokens that no prompt step commits: a device step's first window begins with the
+            last one of them, so that the first token is sampled as every other.
         slot: state slot while running.
         pages: attention pages while running.
     """

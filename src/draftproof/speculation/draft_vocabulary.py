@@ -18,6 +18,10 @@ FREQUENT = "frequent"
 ALL = "all"
 """In place of a number or a file: the target's whole vocabulary."""
 REMEDY = "Give one token id a line."
+MOST_DIGITS = 18
+"""Of a number of tokens or a token id."""
+MOST_NAMED = 200
+"""Characters of a file's name in an error."""
 
 
 def choose_draft_tokens(choice: str, vocabulary_size: int, always: Iterable[int]) -> tuple[int, ...] | None:
@@ -33,7 +37,7 @@ def choose_draft_tokens(choice: str, vocabulary_size: int, always: Iterable[int]
     """
     if choice == ALL:
         return None
-    if choice != FREQUENT and not (choice.isascii() and choice.isdigit()):
+    if choice != FREQUENT and not is_number(choice):
         return read_draft_vocabulary(Path(choice), vocabulary_size)
     rows = DEFAULT_ROWS if choice == FREQUENT else int(choice)
     if rows == 0:
@@ -55,15 +59,17 @@ def read_draft_vocabulary(path: Path, vocabulary_size: int) -> tuple[int, ...]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the draft vocabulary {path} cannot be read: {error}", REMEDY) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        name = str(path)[:MOST_NAMED]
+        raise UsageError(f"the draft vocabulary {name} cannot be read: {reason}", REMEDY) from error
     found: dict[int, int] = {}
     for number, line in enumerate(lines, 1):
         text = line.partition("#")[0].strip()
         if not text:
             continue
-        if not (text.isascii() and text.isdigit()) or int(text) >= vocabulary_size:
+        if not is_number(text) or int(text) >= vocabulary_size:
             raise UsageError(
-                f"{path}, line {number}: {text!r} is no token id below {vocabulary_size}", REMEDY
+                f"{path}, line {number}: {text[:40]!r} is no token id below {vocabulary_size}", REMEDY
             )
         if int(text) in found:
             raise UsageError(
@@ -120,3 +126,8 @@ def tokens_of_texts(texts: Iterable[Iterable[int]], rows: int, always: Iterable[
             break
         chosen.add(token_id)
     return tuple(sorted(chosen))
+
+
+def is_number(text: str) -> bool:
+    """Digits, not more of them than Python reads as a number."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
