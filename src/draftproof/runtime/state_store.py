@@ -252,9 +252,7 @@ def _consecutive(slots: Sequence[int]) -> slice | None:
     return slice(first, first + len(slots)) if list(slots) == list(range(first, first + len(slots))) else None
 
 
-def _allocate(
-    spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device
-) -> LayerPools:
+def _allocate(spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype, device: torch.device) -> LayerPools:
     trunk = tuple(_layer_state(layer.mixer, sizes, dtype, device) for layer in spec.layers)
     head = spec.mtp
     head_states = [
