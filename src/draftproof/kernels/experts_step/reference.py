@@ -26,8 +26,8 @@ def experts_step(
     """residual += sum of each row's weighted experts and of the gated shared expert, of the normed rows.
 
     The norm's weight is multiplied in before the product, rounded to the residual's dtype, and 1 / rms behind
-    it, in float32. The activations between the two matrices are of that dtype too. All sums are float32, and the new residual
-    is rounded once.
+    it, in float32. The activations between the two matrices are of that dtype too. All sums are float32, and
+    the new residual is rounded once.
 
     Args:
         residual: [rows, hidden] bfloat16 (any float dtype here), contiguous; updated in place.
