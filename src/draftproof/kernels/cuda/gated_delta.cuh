@@ -21,9 +21,22 @@ __device__ __forceinline__ float2 load_state_8(const float* address) {
   asm volatile("ld.global.L1::no_allocate.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "l"(address));
   return v;
 }
+// Small numbers that every step reads again: they should outlive in L2 the weights that stream through it.
+__device__ __forceinline__ unsigned long long keep_in_l2() {
+  unsigned long long policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 __device__ __forceinline__ float4 load_weight_16(const float* address) {
   float4 v;
-  asm volatile("ld.global.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(address));
+  asm volatile("ld.global.L2::cache_hint.v4.f32 {%0,%1,%2,%3}, [%4], %5;"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(address), "l"(keep_in_l2()));
+  return v;
+}
+__device__ __forceinline__ uint32_t load_kept_4(const void* address) {
+  uint32_t v;
+  asm volatile("ld.relaxed.gpu.global.L2::cache_hint.u32 %0, [%1], %2;"
+               : "=r"(v) : "l"(address), "l"(keep_in_l2()) : "memory");
   return v;
 }
 

@@ -269,13 +269,28 @@ void gated_delta_decode(
   const int key_head = head / (VALUE_HEADS / KEY_HEADS), first_column = head * DIM + block * COLUMNS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   arrive_at_cluster();  // this block runs: others may store into its shared memory
-  const int slot = load_fresh_4(slots + sequence);
-  float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM + block * COLUMNS;
+  const int slot = load_kept_4(slots + sequence);
+  // Weights need no slot: they are asked for while it comes.
+  const int query_channel = key_head * DIM + lane * 4;
+  const Channels at = {query_channel, KEY_HEADS * DIM + query_channel,
+                       2 * KEY_HEADS * DIM + first_column + lane * CHANNELS,
+                       head % (VALUE_HEADS / KEY_HEADS) == 0 && block == 0};
+  // Queries and keys: a warp makes whole rows, always of the same kind.
+  const bool is_key = warp & 1;
+  Units<4, KEY_UNITS, 2> keys; Units<CHANNELS, VALUE_UNITS, 1> values;
+  keys.warp = values.warp = warp;
+  keys.channel = is_key ? at.key : at.query; values.channel = at.value;
+  keys.taps.load(weights, keys.channel); values.taps.load(weights, values.channel);
   Tile tile;
   tile.slice = lane / (32 / SLICES); tile.column = warp * WARP_COLUMNS + lane % (32 / SLICES) * VEC;
+  float norm_weight[VEC];
+#pragma unroll
+  for (int e = 0; e < VEC; e++) norm_weight[e] = norm[block * COLUMNS + tile.column + e];
+  const float my_negative_a = negative_a[head], my_dt_bias = dt_bias[head];
+  float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM + block * COLUMNS;
   tile.load(state);
-  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
-  const int side = load_fresh_4(parity + slot) & 1;
+  const int pending = WINDOW ? min((int)load_kept_4(all_pending + slot), WINDOW) : 0;
+  const int side = load_kept_4(parity + slot) & 1;
   release_dependents();
 
   const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;
@@ -284,10 +299,6 @@ void gated_delta_decode(
                        rows_in + inputs_at, (size_t)stride, pending};
   bfloat16* kept = convolution + write_at * 3 * CONV_DIM;
   bfloat16* stash = stash_inputs + write_at * WINDOW * CONV_DIM;
-  const int query_channel = key_head * DIM + lane * 4;
-  const Channels at = {query_channel, KEY_HEADS * DIM + query_channel,
-                       2 * KEY_HEADS * DIM + first_column + lane * CHANNELS,
-                       head % (VALUE_HEADS / KEY_HEADS) == 0 && block == 0};
   if (WINDOW && pending) {
     if ((int)threadIdx.x < pending) {
       const size_t gates_at = (read_at * WINDOW + threadIdx.x) * VALUE_HEADS + head;
@@ -298,19 +309,10 @@ void gated_delta_decode(
     if (STASH) tile.store(state);
   }
 
-  // Queries and keys: a warp makes whole rows, always of the same kind. Old inputs first, new ones after the wait.
-  const bool is_key = warp & 1;
-  Units<4, KEY_UNITS, 2> keys; Units<CHANNELS, VALUE_UNITS, 1> values;
+  // Old inputs now, new ones after the wait.
   Tail tail;
-  keys.warp = values.warp = warp;
-  keys.channel = is_key ? at.key : at.query; values.channel = at.value;
   keys.load<true>(times); values.load<true>(times);
-  keys.taps.load(weights, keys.channel); values.taps.load(weights, values.channel);
-  if (STASH) { tail.load(times, pending, at, warp); tail.store(kept, at, warp); }
-  float norm_weight[VEC];
-#pragma unroll
-  for (int e = 0; e < VEC; e++) norm_weight[e] = norm[block * COLUMNS + tile.column + e];
-  const float my_negative_a = negative_a[head], my_dt_bias = dt_bias[head];
+  if (STASH) tail.load(times, pending, at, warp);
   wait_for_predecessors();
 
   keys.load<false>(times); values.load<false>(times);
@@ -356,11 +358,11 @@ void gated_delta_decode(
 #pragma unroll
     for (int e = 0; e < VEC; e++) o[n][e] *= norm_weight[e] * quick_silu(z[n].at(e));
   }
+  tail.store(kept, at, warp);
   if (STASH) {
     if (at.keeps_keys) keys.keep(stash);
     values.keep(stash);
   } else {
-    tail.store(kept, at, warp);
     rows.commit(shared, tile);
     tile.store(state);
   }

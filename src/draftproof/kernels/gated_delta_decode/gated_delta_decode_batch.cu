@@ -287,7 +287,7 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
   Shared& shared = *(Shared*)memory;
   const int head = blockIdx.x, sequence = blockIdx.y, key_head = head / (VALUE_HEADS / KEY_HEADS);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, column = 16 * warp + 2 * g;
-  const int slot = load_fresh_4(slots + sequence);
+  const int slot = load_kept_4(slots + sequence);
   float* state = recurrent + ((size_t)slot * VALUE_HEADS + head) * DIM * DIM;
   const uint32_t barrier = shared_address(&shared.barrier);
   if (threadIdx.x == 0) {
@@ -296,8 +296,8 @@ extern "C" __global__ __launch_bounds__(WARPS * 32, BLOCKS) void gated_delta_dec
     for (int i = 0; i < 4; i++)
       copy_bulk(shared_address(shared.state + i * QUARTER), state + i * 32 * DIM, 32 * DIM * 4, barrier);
   }
-  const int pending = WINDOW ? min((int)load_fresh_4(all_pending + slot), WINDOW) : 0;
-  const int side = load_fresh_4(parity + slot) & 1;
+  const int pending = WINDOW ? min((int)load_kept_4(all_pending + slot), WINDOW) : 0;
+  const int side = load_kept_4(parity + slot) & 1;
   release_dependents();
 
   const size_t read_at = (size_t)side * slot_count + slot, write_at = (size_t)(1 - side) * slot_count + slot;

@@ -1,0 +1,27 @@
+"""The CUDA sources compile, for every launch shape and kind of window; this needs NVRTC and no GPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from draftproof.kernels.cuda.compiler import compile_cubin, describe, is_available
+from draftproof.kernels.gated_delta_decode import cuda
+
+pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed")
+
+
+@pytest.mark.parametrize("shape", cuda.SHAPES, ids=str)
+@pytest.mark.parametrize(("rows", "window", "stash"), [(1, 0, 0), (1, 4, 0), (4, 4, 1), (8, 8, 1)])
+def test_it_compiles(shape: cuda.LaunchShape, rows: int, window: int, stash: int, tmp_path: Path) -> None:
+    definitions = {
+        "KEY_HEADS": 16,
+        "VALUE_HEADS": 32,
+        "ROWS": rows,
+        "WINDOW": window,
+        "STASH": stash,
+        **shape.definitions,
+    }
+    source = cuda.FOLDER / f"{shape.function}.cu"
+    assert compile_cubin(describe(source, "sm_90a", tuple(sorted(definitions.items()))), tmp_path)
