@@ -13,8 +13,10 @@ from draftproof.kernels.triton_operands import to_bfloat16
 def copy_embeddings(
     inputs, stride, slots, embedding, out, rows, hidden, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
+    """The head of a step. Its dependents are not released early: kernels of the step read what the last step
+    wrote (geometry, state, pages) before they wait for their predecessor, so that one kernel must lie wholly
+    between, also where steps are no graphs."""
     if PDL:
-        gdc_launch_dependents()
         gdc_wait()
     row = tl.program_id(0)
     token = tl.load(inputs + tl.load(slots + row // rows) * stride + row % rows)

@@ -11,8 +11,10 @@ from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.source import SourceTree
 
 FOLDER = "draftproof/kernels/tuning"
-_MATRIX_OPS = ("packed_linear", "experts_step")
-_PROMPTS = "; a prompt's rows are multiplied by torch, with weights unpacked at each use"
+_PROMPTS = {
+    "packed_linear": "; a prompt's rows are multiplied by torch, with weights unpacked at each use",
+    "experts_step": "; a prompt's rows run on its kernels of many rows",
+}
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class GpuKernels:
     def backend(self, op: str) -> Reading[str]:
         """The backends of an op, in order of preference."""
         words = rules_in_words(self.table.of(op))
-        prompts = _PROMPTS if op in _MATRIX_OPS else ""
+        prompts = _PROMPTS.get(op, "")
         return found(words, f"the engine's {op} for the rows of a step{prompts}", self._place(op))
 
     def valid(self, op: str) -> Reading[bool]:
