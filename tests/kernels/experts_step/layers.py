@@ -94,8 +94,8 @@ class Maker:
 
 
 def assert_same_sum(residual: Tensor, expected: Tensor, actual: Tensor) -> None:
-    """Sums in another order may round an activation and the result to the neighbouring bfloat16, 2^-8 away: on
-    average about a third of 2^-8 of the result where that happens to half of the numbers."""
+    """Sums in another order may round an activation and the result to the neighbouring bfloat16, 2^-8 away:
+    on average about a third of 2^-8 of the result where that happens to half of the numbers."""
     assert not actual.isnan().any()
     wanted, got = expected.float(), actual.float()
     assert (wanted - residual.float()).norm() > 0.2 * wanted.norm()
