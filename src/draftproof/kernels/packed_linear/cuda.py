@@ -62,7 +62,7 @@ class Plan:
             of x in its registers.
         blocks: launched for each multiprocessor.
         resident: blocks whose registers fit on a multiprocessor, the next kernel's included.
-        release: 0 lets the next kernel start at once, 1 after the first stage.
+        release: 0 lets the next kernel start at once, 1 when x has been asked for.
     """
 
     warps: int

@@ -10,7 +10,7 @@
 // Macros: FORMAT 0 BF16, 1 FP8, 2 INT8, 3 NVFP4; K inputs; WARPS; STEP units of a stage; STAGES of a ring; COLUMNS 4,
 // 8 or 16, at least the rows of x; NORM; BLOCK_SCALE 0, 1 (128 x 128), 2 (128 x 128, paired matrix); PAIRS (SiLU of
 // pairs); RESIDUAL; WIDE (float32 out); RESIDENT blocks whose registers must fit on a multiprocessor; RELEASE dependents
-// at once (0) or after the first stage (1), so that their fetches are not in the way of x; GROUP tiles that
+// at once (0) or when x has been asked for (1), so that their fetches do not queue before it; GROUP tiles that
 // share a pass over x, which is read anew for each group (0: x stays in registers).
 #include "packed_linear_products.cuh"
 

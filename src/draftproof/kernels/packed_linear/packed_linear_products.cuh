@@ -123,6 +123,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
   for (int u = 0; u < MOST; u++)
     if (UNITS % WARPS == 0 || u < me.units) read_inputs(inputs[u], x, x_stride, rows, me.first + u, me);
 #endif
+  if (RELEASE) release_dependents();
 #if NORM
   barrier_wait(barrier + STAGES * 8, 0);
 #endif
@@ -199,7 +200,6 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
           fetch(next, ring_at + stage * STAGE_BYTES, barrier + stage * 8, me);
           advance(next, mine);
         }
-        if (RELEASE && q == 0) release_dependents();
         q++;
         if (++stage == STAGES) { stage = 0; parity ^= 1; }
       }
