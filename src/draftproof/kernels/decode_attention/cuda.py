@@ -111,8 +111,9 @@ def supports(
 
 
 def plan_for(batch: int, key_value_heads: int, longest_context: int, tile: int) -> Plan:
-    """Clusters that fill half of the GPU: they start while the last blocks in front of them are still there. For
-    long contexts of few sequences parts, which fill all of it. As was best on an H200.
+    """Clusters that fill half of the GPU, and so start while the last blocks in front of them are still there.
+
+    For long contexts of few sequences parts, which fill all of it. As was best on an H200.
 
     Args:
         batch: sequences of the bucket.
