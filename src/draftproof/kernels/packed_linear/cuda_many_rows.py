@@ -1,4 +1,4 @@
-"""CUDA C++ for 17 to 256 rows, on compute capability 9.0: products of warpgroups."""
+"""CUDA C++ for 17 to 128 rows, on compute capability 9.0: products of warpgroups."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ SOURCE = Path(__file__).with_name("many_rows.cu")
 FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.NVFP4: 3}
 UNIT_COLUMNS = 128
 WARPS = 8
-BLOCK_TILES = 8
+MULTIPROCESSORS = 132
+"""Of the GPU that plans were measured on."""
 CAPABILITY = 9
-MOST_ROWS = 256
+MOST_ROWS = 128
 FEWEST_ROWS = 32
 """Of a product; fewer are padded."""
 MOST_PARTS = 8
-BLOCKS_WANTED = 120
-SHARED_BYTES = 200 * 1024
+X_BYTES_WANTED = 64 * 1024
+"""Of a block, at most where 8 parts can do it."""
+SHARED_BYTES = 220 * 1024
+MOST_STAGES = 8
 SUM_STRIDE = 132
 
 
@@ -34,33 +37,38 @@ class ManyRowsPlan:
     """How the kernel cuts the work; see `many_rows.cu`.
 
     Attributes:
-        rows: of the products, a power of two from 32 to 256.
+        rows: of the products, a power of two from 32 to 128.
         stages: units in flight of a warp.
-        x_stages: units of x in flight.
         parts: into which the inputs are divided; a power of two.
-        resident: blocks on a multiprocessor.
     """
 
     rows: int
     stages: int
-    x_stages: int
     parts: int
-    resident: int = 1
 
 
-def choose_plan(matrix: PackedMatrix, rows: int) -> ManyRowsPlan:
-    """The plan for a matrix and a number of rows."""
+def choose_plan(matrix: PackedMatrix, rows: int) -> ManyRowsPlan | None:
+    """The plan for a matrix and a number of rows; None where x finds no room."""
     padded = FEWEST_ROWS
     while padded < rows:
         padded *= 2
     units = -(-matrix.columns // UNIT_COLUMNS)
-    blocks = -(-matrix.blocks.shape[0] // BLOCK_TILES)
     parts = 1
-    while parts < MOST_PARTS and blocks * parts < BLOCKS_WANTED and units >= 4 * parts:
+    while parts < MOST_PARTS and -(-units // parts) * x_bytes(padded) > X_BYTES_WANTED and units > parts:
         parts *= 2
-    x_stages = 3 if padded <= 64 else 2
-    left = SHARED_BYTES - x_stages * padded * UNIT_COLUMNS * 2
-    return ManyRowsPlan(padded, max(2, min(6, left // (WARPS * unit_bytes(matrix.format)))), x_stages, parts)
+    left = SHARED_BYTES - -(-units // parts) * x_bytes(padded) - sums_bytes(padded)
+    stages = min(MOST_STAGES, left // (WARPS * unit_bytes(matrix.format)))
+    return ManyRowsPlan(padded, stages, parts) if stages >= 2 else None
+
+
+def x_bytes(rows: int) -> int:
+    """Of one unit of x."""
+    return rows * UNIT_COLUMNS * 2
+
+
+def sums_bytes(rows: int) -> int:
+    """Of the sums of two turns, of one where there are many rows."""
+    return (1 if rows > 64 else 2) * rows * SUM_STRIDE * 4
 
 
 def unit_bytes(kept_as: WeightFormat) -> int:
@@ -86,6 +94,8 @@ def supports(
         return f"{x.shape[0]} rows, at most {MOST_ROWS}"
     if matrix.format not in FORMAT_CODES or matrix.block_scale is not None:
         return f"{matrix.format.value} with a scale for 128 inputs"
+    if choose_plan(matrix, x.shape[0]) is None:
+        return f"{x.shape[0]} rows of {matrix.columns} find no room in shared memory"
     if matrix.columns % 2 or x.stride(0) % 2:
         return "rows of x are no multiples of 4 bytes"
     return None
@@ -102,6 +112,7 @@ def packed_linear(
 ) -> None:
     """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
     plan = choose_plan(matrix, x.shape[0])
+    assert plan is not None, "what `supports` refuses"
     multiply_many(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
 
 
@@ -124,10 +135,10 @@ def multiply_many(
     prepare = _kernel("prepare_rows", plan, matrix, out, norm, residual, epilogue)
     prepare.launch((plan.rows,), 256, (x, x.stride(0), scale, epsilon, prepared, factors, rows))
     kernel = _kernel("many_rows", plan, matrix, out, norm, residual, epilogue)
-    rings = plan.x_stages * plan.rows * UNIT_COLUMNS * 2
-    rings += WARPS * plan.stages * unit_bytes(matrix.format)
+    shared = -(-units // plan.parts) * x_bytes(plan.rows) + sums_bytes(plan.rows)
+    clusters = min(-(-tiles // WARPS), MULTIPROCESSORS // plan.parts)
     kernel.launch(
-        (-(-tiles // BLOCK_TILES) * plan.parts,),
+        (clusters * plan.parts,),
         WARPS * 32,
         (
             prepared,
@@ -143,7 +154,7 @@ def multiply_many(
             out.shape[1],
             tiles,
         ),
-        shared_bytes=max(rings, plan.rows * SUM_STRIDE * 4),
+        shared_bytes=shared + WARPS * plan.stages * unit_bytes(matrix.format),
     )
 
 
@@ -164,11 +175,9 @@ def _kernel(
         K=matrix.columns,
         ROWS=plan.rows,
         STAGES=plan.stages,
-        X_STAGES=plan.x_stages,
         PARTS=plan.parts,
         NORM=int(norm is not None),
         PAIRS=int(epilogue is Epilogue.SILU_PAIRS),
         RESIDUAL=int(residual is not None),
         WIDE=int(out.dtype is torch.float32),
-        RESIDENT=plan.resident,
     )

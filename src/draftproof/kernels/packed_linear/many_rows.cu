@@ -1,13 +1,13 @@
 // out = residual + epilogue(RMSNorm(x) W^T + bias) for 17 to 256 rows of x.
 //
 // `prepare_rows` writes x, the norm's weight multiplied in, in the order in which the matrix units read it, and each
-// row's 1 / rms. `many_rows`: a block of two warpgroups has 128 outputs of all rows. Each warp streams one tile of 16
-// outputs through a ring of its own and decodes it into registers, the left operands; x comes through a ring that all
-// share, the right operand. PARTS blocks of a cluster divide the inputs; at the end each of them adds all parts of some
-// rows, in order, out of the others' shared memory.
+// row's 1 / rms. `many_rows`: the PARTS blocks of a cluster divide the inputs; each keeps its part of x, the right
+// operand, in shared memory, while the cluster walks over every so many-th 128 outputs. Each of a block's 8 warps, two
+// warpgroups, streams tiles of 16 outputs through a ring of its own and decodes them into registers, the left operand.
+// After each 128 outputs the blocks add their parts of some rows each, in order, out of the others' shared memory.
 //
-// Macros: FORMAT 0 BF16, 1 FP8 (row scales), 3 NVFP4; K inputs; ROWS 32, 64, 128 or 256; STAGES and X_STAGES of the
-// rings, in units of 128 inputs; PARTS; NORM; PAIRS; RESIDUAL; WIDE; RESIDENT blocks on a multiprocessor.
+// Macros: FORMAT 0 BF16, 1 FP8 (row scales), 3 NVFP4; K inputs; ROWS 32, 64 or 128; STAGES of a ring, in units of 128
+// inputs; PARTS; NORM; PAIRS; RESIDUAL; WIDE.
 #include "matrix.cuh"
 #include "memory.cuh"
 #include "warpgroup.cuh"
@@ -25,9 +25,11 @@
 #define UNIT_BYTES (UNIT_CHUNKS * CHUNK_BYTES)
 #define X_BYTES (ROWS * 256)
 #define WARPS 8
+#define MOST ((UNITS + PARTS - 1) / PARTS)  // units of a block
 #define WIDTH (ROWS < 64 ? ROWS : 64)  // rows of one product
 #define PRODUCTS (ROWS / WIDTH)
 #define SUM_STRIDE 132                 // outputs of a row of sums, padded against bank conflicts
+#define SIDES (ROWS > 64 ? 1 : 2)      // turns whose sums have room
 #define UNDO (FORMAT == 0 ? 1.f : FORMAT == 1 ? FP8_UNDO : 512.f)
 
 // The input at place `p` of a unit: k of the products in the order of the packed blocks' lanes.
@@ -190,86 +192,85 @@ __device__ __forceinline__ void finish(const Output& to, uint32_t sums, int bloc
   }
 }
 
-extern "C" __global__ __launch_bounds__(WARPS * 32, RESIDENT) __cluster_dims__(PARTS, 1, 1) void many_rows(
+extern "C" __global__ __launch_bounds__(WARPS * 32, 1) __cluster_dims__(PARTS, 1, 1) void many_rows(
     const bfloat16* __restrict__ prepared, const float* factors, const uint8_t* __restrict__ blocks,
     const float* __restrict__ row_scale, const float* __restrict__ bias, const bfloat16* residual, int residual_stride,
     void* out, int out_stride, int rows, int outputs, int tiles) {
+  // x, then the sums of one turn or two, then the rings.
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES], x_full[X_STAGES], x_read[X_STAGES];
-  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = blockIdx.x % PARTS, block = blockIdx.x / PARTS;
+  __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES], x_full[MOST];
+  const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
+  const int part = blockIdx.x % PARTS, cluster = blockIdx.x / PARTS, clusters = gridDim.x / PARTS;
   const int first = part * (UNITS / PARTS) + min(part, UNITS % PARTS), mine = UNITS / PARTS + (part < UNITS % PARTS);
-  const int tile = min(block * WARPS + warp, tiles - 1);  // a tile twice is harmless: what lies behind is not stored
-  const uint8_t* source = blocks + ((size_t)tile * CHUNKS + first * UNIT_CHUNKS) * CHUNK_BYTES;
-  const uint32_t x_ring = shared_address(shared), ring_at = x_ring + X_STAGES * X_BYTES + warp * STAGES * UNIT_BYTES;
-  const uint8_t* ring = shared + X_STAGES * X_BYTES + warp * STAGES * UNIT_BYTES;
-  const uint32_t barrier = shared_address(&barriers[warp][0]), full = shared_address(x_full), read = shared_address(x_read);
-  const auto fetch = [&](int u) {
-    const uint32_t bytes = min(UNIT_CHUNKS, CHUNKS - (first + u) * UNIT_CHUNKS) * CHUNK_BYTES;
-    fetch_bulk(ring_at + u % STAGES * UNIT_BYTES, source + (size_t)u * UNIT_BYTES, bytes, barrier + u % STAGES * 8);
-  };
-  const auto fetch_x = [&](int u) {
-    fetch_bulk(x_ring + u % X_STAGES * X_BYTES, prepared + (size_t)(first + u) * (ROWS * 128), X_BYTES, full + u % X_STAGES * 8);
+  const int turns = ((tiles + WARPS - 1) / WARPS - 1 - cluster) / clusters + 1;
+  const uint32_t x_at = shared_address(shared);
+  float* sums = (float*)(shared + MOST * X_BYTES);
+  const uint8_t* ring = (const uint8_t*)(sums + SIDES * ROWS * SUM_STRIDE) + warp * STAGES * UNIT_BYTES;
+  const uint32_t ring_at = shared_address(ring), barrier = shared_address(&barriers[warp][0]);
+  // Where the next fetch of this warp stands. A tile twice is harmless: what lies behind the last is not stored.
+  int next_turn = 0, next_unit = 0, next_stage = 0;
+  const auto fetch_next = [&]() {
+    const int tile = min((cluster + next_turn * clusters) * WARPS + warp, tiles - 1), chunk = (first + next_unit) * UNIT_CHUNKS;
+    const uint32_t bytes = min(UNIT_CHUNKS, CHUNKS - chunk) * CHUNK_BYTES;
+    fetch_bulk(ring_at + next_stage * UNIT_BYTES, blocks + ((size_t)tile * CHUNKS + chunk) * CHUNK_BYTES, bytes,
+               barrier + next_stage * 8);
+    if (++next_stage == STAGES) next_stage = 0;
+    if (++next_unit == mine) { next_unit = 0; next_turn++; }
   };
   if (lane == 0) {
     for (int q = 0; q < STAGES; q++) barrier_init(barrier + q * 8);
     if (warp == 0)
-      for (int q = 0; q < X_STAGES; q++) {
-        barrier_init(full + q * 8);
-        barrier_init_for(read + q * 8, WARPS);
-      }
+      for (int q = 0; q < MOST; q++) barrier_init(shared_address(x_full + q));
     barrier_init_done();
-    for (int u = 0; u < STAGES && u < mine; u++) fetch(u);
+    for (int q = 0; q < STAGES && next_turn < turns; q++) fetch_next();
   }
-  release_dependents();
   __syncthreads();
   wait_for_predecessors();
   fence_async_proxy();
   if (threadIdx.x == 0)
-    for (int u = 0; u < X_STAGES && u < mine; u++) fetch_x(u);
+    for (int u = 0; u < mine; u++)
+      fetch_bulk(x_at + u * X_BYTES, prepared + (size_t)(first + u) * (ROWS * 128), X_BYTES, shared_address(x_full + u));
+  release_dependents();
   const Nvfp4Masks masks = nvfp4_masks();
-  float c[PRODUCTS][WIDTH / 2];
-#pragma unroll
-  for (int n = 0; n < PRODUCTS; n++)
-#pragma unroll
-    for (int i = 0; i < WIDTH / 2; i++) c[n][i] = 0.f;
-  for (int u = 0; u < mine; u++) {
-    uint32_t a[8][4];
-    barrier_wait(barrier + u % STAGES * 8, u / STAGES & 1);
-    decode_unit(ring + u % STAGES * UNIT_BYTES, CHUNKS - (first + u) * UNIT_CHUNKS, lane, a, masks);
-    __syncwarp();
-    if (lane == 0 && u + STAGES < mine) fetch(u + STAGES);
-    if (threadIdx.x == 0 && u > 0 && u - 1 + X_STAGES < mine) {
-      barrier_wait(read + (u - 1) % X_STAGES * 8, (u - 1) / X_STAGES & 1);
-      fetch_x(u - 1 + X_STAGES);
-    }
-    __syncwarp();
-    barrier_wait(full + u % X_STAGES * 8, u / X_STAGES & 1);
-    warpgroup_fence();
-#pragma unroll
-    for (int s = 0; s < 8; s++)
-#pragma unroll
-      for (int n = 0; n < PRODUCTS; n++) {
-        const uint32_t at = x_ring + u % X_STAGES * X_BYTES + s * (ROWS * 32) + n * (WIDTH * 16);
-        warpgroup_multiply(c[n], a[s], right_operand(at, ROWS * 16, 128));
-      }
-    warpgroup_commit();
-    warpgroup_wait();
-    if (lane == 0) barrier_arrive(read + u % X_STAGES * 8);
-  }
-  // The rings are done with: the sums take their place.
-  __syncthreads();
-  float* sums = (float*)shared;
-  const int g = lane >> 2, t = lane & 3;
-#pragma unroll
-  for (int n = 0; n < PRODUCTS; n++)
-#pragma unroll
-    for (int i = 0; i < WIDTH / 8; i++) {
-      float* at = sums + (n * WIDTH + 8 * i + 2 * t) * SUM_STRIDE + warp * 16 + g;
-      at[0] = c[n][4 * i]; at[SUM_STRIDE] = c[n][4 * i + 1];
-      at[8] = c[n][4 * i + 2]; at[SUM_STRIDE + 8] = c[n][4 * i + 3];
-    }
-  cluster_sync();
   const Output to = {row_scale, factors, bias, residual, out, residual_stride, out_stride, rows, outputs};
-  finish(to, shared_address(sums), block, part);
+  int stage = 0, parity = 0;
+  for (int turn = 0; turn < turns; turn++) {
+    float c[PRODUCTS][WIDTH / 2];
+#pragma unroll
+    for (int n = 0; n < PRODUCTS; n++)
+#pragma unroll
+      for (int i = 0; i < WIDTH / 2; i++) c[n][i] = 0.f;
+    for (int u = 0; u < mine; u++) {
+      uint32_t a[8][4];
+      barrier_wait(barrier + stage * 8, parity);
+      decode_unit(ring + stage * UNIT_BYTES, CHUNKS - (first + u) * UNIT_CHUNKS, lane, a, masks);
+      __syncwarp();
+      if (lane == 0 && next_turn < turns) fetch_next();
+      if (++stage == STAGES) { stage = 0; parity ^= 1; }
+      __syncwarp();
+      barrier_wait(shared_address(x_full + u), 0);
+      warpgroup_fence();
+#pragma unroll
+      for (int s = 0; s < 8; s++)
+#pragma unroll
+        for (int n = 0; n < PRODUCTS; n++)
+          warpgroup_multiply(c[n], a[s], right_operand(x_at + u * X_BYTES + s * (ROWS * 32) + n * (WIDTH * 16), ROWS * 16, 128));
+      warpgroup_commit();
+      warpgroup_wait();
+    }
+    float* side = sums + turn % SIDES * (ROWS * SUM_STRIDE);
+#pragma unroll
+    for (int n = 0; n < PRODUCTS; n++)
+#pragma unroll
+      for (int i = 0; i < WIDTH / 8; i++) {
+        float* at = side + (n * WIDTH + 8 * i + 2 * t) * SUM_STRIDE + warp * 16 + g;
+        at[0] = c[n][4 * i]; at[SUM_STRIDE] = c[n][4 * i + 1];
+        at[8] = c[n][4 * i + 2]; at[SUM_STRIDE + 8] = c[n][4 * i + 3];
+      }
+    // The other side is written again only after the next meeting, when everybody has read this one.
+    cluster_sync();
+    finish(to, shared_address(side), cluster + turn * clusters, part);
+    if (SIDES == 1) cluster_sync();
+  }
   cluster_sync();  // nobody leaves while others read
 }
