@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -61,7 +61,7 @@ def decode_attention(
     past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention`; BF16. Outputs of rows past the page table mean nothing."""
-    _launch(projected, parameters, keys, values, geometry, None, scratch, out, past)
+    _launch(_Call(projected, parameters, keys, values, geometry, None, scratch, out, past))
 
 
 def decode_attention_selected(
@@ -77,7 +77,7 @@ def decode_attention_selected(
     past: Past = Past.MOVING,
 ) -> None:
     """As `reference.decode_attention_selected`; BF16."""
-    _launch(projected, parameters, keys, values, geometry, row_index, scratch, out, past)
+    _launch(_Call(projected, parameters, keys, values, geometry, row_index, scratch, out, past))
 
 
 def supports(
@@ -111,7 +111,7 @@ def supports(
 
 
 def plan_for(batch: int, key_value_heads: int, longest_context: int, tile: int) -> Plan:
-    """Clusters that fill half of the GPU, and so start while the last blocks in front of them are still there.
+    """Clusters that fill half of the GPU: they start while the last blocks in front of them are there.
 
     For long contexts of few sequences parts, which fill all of it. As was best on an H200.
 
@@ -137,87 +137,110 @@ def shared_bytes(tile: int, rows: int, stages: int) -> int:
     return 2 * teams * tile * 4 + tile * PITCH + 2 * rows * PITCH + slabs
 
 
-def _launch(
-    projected: Tensor,
-    parameters: AttentionParameters,
-    keys: Tensor,
-    values: Tensor,
-    geometry: StepGeometry,
-    row_index: Tensor | None,
-    scratch: AttentionScratch,
-    out: Tensor,
-    past: Past,
-) -> None:
-    query_rows = geometry.rows if row_index is None else 1
-    needed = query_rows * parameters.heads // parameters.key_value_heads
-    tile = next((size for size in (16, 32) if needed <= size), LARGEST_TILE)
-    tiles = -(-needed // tile)
-    longest = geometry.page_table.shape[1] * geometry.page_size
-    plan = plan_for(geometry.batch, parameters.key_value_heads, longest, tile)
-    ranks = plan.ranks if plan.cluster else min(plan.ranks, scratch.splits)
+@dataclass(frozen=True)
+class _Call:
+    projected: Tensor
+    parameters: AttentionParameters
+    keys: Tensor
+    values: Tensor
+    geometry: StepGeometry
+    row_index: Tensor | None
+    scratch: AttentionScratch
+    out: Tensor
+    past: Past
 
-    def kernel(name: str) -> Kernel:
-        return load_kernel(
-            SOURCE,
-            name,
-            projected.device,
-            HEADS=parameters.heads,
-            KEY_VALUE_HEADS=parameters.key_value_heads,
-            GATED=int(parameters.gated),
-            ROTATED=parameters.cos.shape[1],
-            PAGE_SIZE=geometry.page_size,
-            ROWS=geometry.rows,
-            SELECTED=int(row_index is not None),
-            TILE=tile,
-            TILES=tiles,
-            CLUSTER=plan.cluster,
-            STAGES=plan.stages,
-            SETTLED=int(past is Past.SETTLED),
-        )
+    @property
+    def tile_rows(self) -> int:
+        """Rows x heads of the group that one key/value head of a sequence serves."""
+        query_rows = self.geometry.rows if self.row_index is None else 1
+        return query_rows * self.parameters.heads // self.parameters.key_value_heads
 
-    kernel("decode_attention").launch(
-        (ranks, parameters.key_value_heads * tiles, geometry.batch),
+    @property
+    def tile(self) -> int:
+        """Of them in one block."""
+        return next((size for size in (16, 32) if self.tile_rows <= size), LARGEST_TILE)
+
+    @property
+    def tiles(self) -> int:
+        """Blocks that split them."""
+        return -(-self.tile_rows // self.tile)
+
+    def plan(self) -> Plan:
+        """For the longest context that the page table has room for."""
+        longest = self.geometry.page_table.shape[1] * self.geometry.page_size
+        plan = plan_for(self.geometry.batch, self.parameters.key_value_heads, longest, self.tile)
+        return plan if plan.cluster else replace(plan, ranks=min(plan.ranks, self.scratch.splits))
+
+
+def _kernel(name: str, call: _Call, plan: Plan) -> Kernel:
+    parameters = call.parameters
+    return load_kernel(
+        SOURCE,
+        name,
+        call.projected.device,
+        HEADS=parameters.heads,
+        KEY_VALUE_HEADS=parameters.key_value_heads,
+        GATED=int(parameters.gated),
+        ROTATED=parameters.cos.shape[1],
+        PAGE_SIZE=call.geometry.page_size,
+        ROWS=call.geometry.rows,
+        SELECTED=int(call.row_index is not None),
+        TILE=call.tile,
+        TILES=call.tiles,
+        CLUSTER=plan.cluster,
+        STAGES=plan.stages,
+        SETTLED=int(call.past is Past.SETTLED),
+    )
+
+
+def _launch(call: _Call) -> None:
+    parameters, geometry, plan = call.parameters, call.geometry, call.plan()
+    _kernel("decode_attention", call, plan).launch(
+        (plan.ranks, parameters.key_value_heads * call.tiles, geometry.batch),
         THREADS,
         (
-            projected,
-            projected.stride(0),
+            call.projected,
+            call.projected.stride(0),
             parameters.query_norm.weight,
             parameters.key_norm.weight,
             parameters.cos,
             parameters.sin,
             parameters.cos.shape[0],
-            keys,
-            values,
+            call.keys,
+            call.values,
             geometry.slots,
             geometry.lengths,
             geometry.page_table,
             geometry.page_table.shape[1],
-            row_index,
-            out,
-            out.stride(0),
+            call.row_index,
+            call.out,
+            call.out.stride(0),
             float(parameters.query_norm.epsilon),
             float(parameters.key_norm.epsilon),
             parameters.head_dim**-0.5 * LOG2_E,
-            scratch.partial,
-            scratch.statistics,
+            call.scratch.partial,
+            call.scratch.statistics,
         ),
-        shared_bytes=shared_bytes(tile, geometry.rows, plan.stages),
+        shared_bytes=shared_bytes(call.tile, geometry.rows, plan.stages),
     )
-    if plan.cluster:
-        return
-    kernel("merge_parts").launch(
-        (out.shape[0] * parameters.heads,),
+    if plan.cluster == 0:
+        _merge(call, plan)
+
+
+def _merge(call: _Call, plan: Plan) -> None:
+    _kernel("merge_parts", call, plan).launch(
+        (call.out.shape[0] * call.parameters.heads,),
         THREADS,
         (
-            projected,
-            projected.stride(0),
-            geometry.slots,
-            geometry.lengths,
-            row_index,
-            out,
-            out.stride(0),
-            scratch.partial,
-            scratch.statistics,
-            ranks,
+            call.projected,
+            call.projected.stride(0),
+            call.geometry.slots,
+            call.geometry.lengths,
+            call.row_index,
+            call.out,
+            call.out.stride(0),
+            call.scratch.partial,
+            call.scratch.statistics,
+            plan.ranks,
         ),
     )

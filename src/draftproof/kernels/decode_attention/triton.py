@@ -106,6 +106,17 @@ class _Call:
         return self.geometry.rows if self.row_index is None else 1
 
     @property
+    def selected(self) -> Tensor:
+        """The chosen rows; anything where all attend."""
+        return self.geometry.slots if self.row_index is None else self.row_index
+
+    @property
+    def dependent(self) -> bool:
+        """Whether a kernel may start before the one in front of it ends, and wait for it inside."""
+        device = self.out.device
+        return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+    @property
     def group_room(self) -> int:
         """Rows of the tile for the heads of one window row."""
         return _power_of_two(self.parameters.heads // self.parameters.key_value_heads)
@@ -136,12 +147,8 @@ def tiling_for(tile: int, batch: int) -> Tiling:
 
 def _launch(call: _Call) -> None:
     parameters, geometry, scratch = call.parameters, call.geometry, call.scratch
-    batch, splits = geometry.batch, scratch.splits
-    tiling = tiling_for(call.tile, batch)
-    dependent = _dependent_launch(call.out.device)
-    launch = {"launch_pdl": True} if dependent else {}
-    selected = call.row_index if call.row_index is not None else geometry.slots
-    attend_share[(splits, parameters.key_value_heads * call.tiles, batch)](
+    splits, tiling, dependent = scratch.splits, tiling_for(call.tile, geometry.batch), call.dependent
+    attend_share[(splits, parameters.key_value_heads * call.tiles, geometry.batch)](
         call.projected,
         call.projected.stride(0),
         parameters.query_norm.weight,
@@ -155,7 +162,7 @@ def _launch(call: _Call) -> None:
         geometry.lengths,
         geometry.page_table,
         geometry.page_table.shape[1],
-        selected,
+        call.selected,
         scratch.partial,
         scratch.statistics,
         call.out,
@@ -182,21 +189,25 @@ def _launch(call: _Call) -> None:
         EARLY=call.past is Past.SETTLED,
         DEPENDENT=dependent,
         num_warps=tiling.warps,
-        **launch,
+        **_launch_options(dependent),
     )
-    if splits == 1:
-        return
-    merge_shares[(batch * call.query_rows, parameters.heads)](
+    if splits > 1:
+        _merge(call)
+
+
+def _merge(call: _Call) -> None:
+    parameters, geometry, scratch = call.parameters, call.geometry, call.scratch
+    merge_shares[(geometry.batch * call.query_rows, parameters.heads)](
         call.projected,
         call.projected.stride(0),
         geometry.slots,
         geometry.lengths,
-        selected,
+        call.selected,
         scratch.partial,
         scratch.statistics,
         call.out,
         call.out.stride(0),
-        splits,
+        scratch.splits,
         HEADS=parameters.heads,
         HEAD_DIM=parameters.head_dim,
         GATED=parameters.gated,
@@ -204,12 +215,12 @@ def _launch(call: _Call) -> None:
         SELECTED=call.row_index is not None,
         SHARE=SMALLEST_SHARE,
         CHUNK=16,
-        DEPENDENT=dependent,
+        DEPENDENT=call.dependent,
         num_warps=4,
-        **launch,
+        **_launch_options(call.dependent),
     )
 
 
-def _dependent_launch(device: torch.device) -> bool:
-    """Whether a kernel may start before the one in front of it ends, and wait for it inside."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+def _launch_options(dependent: bool) -> dict[str, bool]:
+    """The interpreter and older GPUs know none."""
+    return {"launch_pdl": True} if dependent else {}
