@@ -18,12 +18,13 @@ SOURCE = Path(__file__).with_name("route.cu")
 GROUP_ROWS = 16
 """Rows of one thread block."""
 FEW_COLUMNS, SOME_COLUMNS, MANY_COLUMNS = 8, 16, 24
-"""Of the router's rows, of one thread block: for up to 16 rows, up to `SOME_ROWS`, and more."""
+"""Of the router's rows, of one thread block: for up to 16 rows, up to `SOME_ROWS`, and more (for which a wide
+hidden size leaves no registers)."""
 SOME_ROWS = 64
-WIDEST_OF_COLUMNS = 2048
-"""Beyond this hidden size a thread block has no registers for more than `FEW_COLUMNS`."""
-THREAD_INPUTS = 4
-HIDDEN_MULTIPLE = 512
+NARROW_HIDDEN, NARROW_INPUTS, NARROW_MULTIPLE = 2048, 4, 512
+"""Up to this hidden size: inputs by thread of a thread block, and what the size is a multiple of."""
+WIDE_INPUTS, WIDE_MULTIPLE = 8, 1024
+"""Beyond it."""
 MOST_ROWS = 512
 LEAST_HIDDEN, MOST_HIDDEN = 1024, 4096
 MOST_EXPERTS, MOST_CHOSEN = 512, 16
@@ -50,10 +51,9 @@ def unsupported_shape(rows: int, hidden: int, router: PackedMatrix, spec: MoeSpe
         return f"{rows} rows, at most {MOST_ROWS}"
     if router.format is not WeightFormat.BF16:
         return f"the router is {router.format.value}, not bf16"
-    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % HIDDEN_MULTIPLE:
-        return (
-            f"hidden size {hidden} is no multiple of {HIDDEN_MULTIPLE} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
-        )
+    multiple = NARROW_MULTIPLE if hidden <= NARROW_HIDDEN else WIDE_MULTIPLE
+    if not LEAST_HIDDEN <= hidden <= MOST_HIDDEN or hidden % multiple:
+        return f"hidden size {hidden} is no multiple of {multiple} from {LEAST_HIDDEN} to {MOST_HIDDEN}"
     if spec.num_experts > MOST_EXPERTS or spec.experts_per_token > MOST_CHOSEN:
         return f"{spec.experts_per_token} of {spec.num_experts} experts"
     return None
@@ -87,18 +87,19 @@ def route(
         *(rows, residual.stride(0), scratch.logits.stride(0), room, norm.epsilon),
     )
     columns = columns_for(rows, hidden)
+    inputs = NARROW_INPUTS if hidden <= NARROW_HIDDEN else WIDE_INPUTS
     grid = -(-router.rows // columns), -(-rows // GROUP_ROWS)
     row_room = hidden * 2 * (FEW_ROWS if few else GROUP_ROWS)
     sort_room = 0 if few else (spec.num_experts * -(-rows // 32) + 1) * 4 + rows * spec.experts_per_token * 8
     kernel = _kernel(hidden, spec, few, columns, residual.device)
-    kernel.launch(grid, hidden // THREAD_INPUTS, arguments, max(row_room, sort_room))
+    kernel.launch(grid, hidden // inputs, arguments, max(row_room, sort_room))
 
 
 def columns_for(rows: int, hidden: int) -> int:
     """Router rows of one thread block: the more, the less often rows are read; the fewer, the more blocks."""
-    if rows <= GROUP_ROWS or hidden > WIDEST_OF_COLUMNS:
+    if rows <= GROUP_ROWS:
         return FEW_COLUMNS
-    return SOME_COLUMNS if rows <= SOME_ROWS else MANY_COLUMNS
+    return SOME_COLUMNS if rows <= SOME_ROWS or hidden > NARROW_HIDDEN else MANY_COLUMNS
 
 
 def _kernel(hidden: int, spec: MoeSpec, few: bool, columns: int, device: torch.device) -> Kernel:

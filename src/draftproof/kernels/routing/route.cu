@@ -1,19 +1,19 @@
 // Routing in one launch: norm, router product, the choice of each row, and the list of distinct experts (MANY 0, up
 // to 8 rows) or the pairs sorted by expert (MANY 1, up to 512 rows).
 //
-// A thread block multiplies 16 rows (8 of few) by COLUMNS of the router's rows, each warp 128 inputs of them. Logits go
-// to the blocks that choose (the first ones of the same 16 rows), and choices to the block that lists (the very first),
-// as words that carry the number of the launch: whoever needs one looks until it has come. The last block to look moves
-// the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE,
+// A thread block multiplies 16 rows (8 of few) by COLUMNS of the router's rows, each warp 128 or 256 inputs of them.
+// Logits go to the blocks that choose (the first one of the same 16 rows), and choices to the block that lists (the very
+// first), as words that carry the number of the launch: whoever needs one looks until it has come. The last block to
+// look moves the number on. HIDDEN, EXPERTS, TOP, SHARED (0 or 1: the shared expert's gate is the router's last row), NORMALIZE,
 // COLUMNS (a multiple of 8; for many rows more, because every block reads its rows anew).
 #include "matrix.cuh"
 #include "memory.cuh"
 
 #define OUTPUTS (EXPERTS + SHARED)
 #define CHUNKS (HIDDEN / 32)
-#define WARPS (HIDDEN / 128)
+#define WARP_CHUNKS (HIDDEN > 2048 ? 8 : 4)  // of 32 inputs
+#define WARPS (CHUNKS / WARP_CHUNKS)
 #define THREADS (WARPS * 32)
-#define WARP_CHUNKS 4
 #define FEW 8
 #define ROWS (MANY ? 16 : FEW)  // of a thread block
 #define COLUMN_GROUPS (COLUMNS / 8)
@@ -270,7 +270,7 @@ __device__ void sort_pairs(uint32_t* rows_of, const word_t* choices, uint32_t nu
 #endif
 
 // `lists`: MANY 0: distinct; else offsets. `list_weights`: row_weights or pair_weights.
-extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 && COLUMNS == 8 ? 2 : 1) void route(
+extern "C" __global__ __launch_bounds__(THREADS, MANY && HIDDEN <= 2048 && COLUMNS == 8 ? 2 : 1) void route(
     const bfloat16* residual, const float* norm, const uint8_t* router, float* logits, word_t* words, word_t* choice_words,
     uint32_t* launches, int* lists, float* list_weights, int* pair_rows, int* pair_places, int* blocks,
     float* shared_weight, int rows, int residual_stride, int stride, int room, float epsilon) {
@@ -287,7 +287,9 @@ extern "C" __global__ __launch_bounds__(THREADS, MANY && THREADS <= 512 && COLUM
 #pragma unroll
     for (int i = 0; i < WARP_CHUNKS; i++) w[n][i] = load_once_16(at + i * 1024);
   }
-  ((float4*)factor)[threadIdx.x] = ((const float4*)norm)[threadIdx.x];
+#pragma unroll
+  for (int i = 0; i < WARP_CHUNKS / 4; i++)
+    ((float4*)factor)[threadIdx.x + i * THREADS] = ((const float4*)norm)[threadIdx.x + i * THREADS];
 #if !MANY
   __shared__ __align__(16) Choices choices;
   if (blockIdx.x == 0) clear(choices);
