@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,16 +28,24 @@ import torch
 
 from benchmarks.record import RESULTS
 from draftproof.bench.place import Gpu
+from draftproof.bench.precisions import layout_named
 from draftproof.bench.record import result_json, write_result
 from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest, parse_backend
 from draftproof.bench.run import run_bench
+from draftproof.bench.shapes import first_layers, load_shape
+from draftproof.bench.subject import state_sizes
 from draftproof.errors import DraftproofError
+from draftproof.hardware.memory_plan import memory_plan
+from draftproof.hardware.weights import weigh_precisions
 
 SMALL, LARGE = "qwen3.5-35b-a3b", "qwen3.5-122b-a10b"
 ACCEPT_LENGTH = 3.0
 DRAFT_ROWS = 32_768
 BESIDE = "transformers-35b-bf16"
 BESIDE_SECONDS = 40.0
+WARM_UP_LAYERS = 4
+WARM_UP_SECONDS = 40.0
+WARM_UP_BYTES = 135e9
 PATIENCE = 3.0
 """Times its expected seconds that a case may take: kernels are compiled when they are first used."""
 LEAST_SECONDS = 10.0
@@ -92,16 +101,16 @@ def batches(name: str, precision: str, seconds: float, counts: tuple[int, ...]) 
 
 
 CASES = (
-    case("35b-nvfp4", SMALL, "nvfp4", 18, alone=True),
-    case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 15, alone=True),
-    case("35b-bf16", SMALL, "bf16", 12, alone=True),
-    case("122b-nvfp4", LARGE, "nvfp4", 16),
-    batches("35b-nvfp4-routed-batches", "nvfp4-routed", 35, (1, 4, 16, 64)),
-    batches("35b-bf16-batches", "bf16", 35, (4, 16, 64)),
+    case("35b-nvfp4", SMALL, "nvfp4", 14, alone=True),
+    case("35b-nvfp4-3.6", SMALL, "nvfp4-3.6", 12, alone=True),
+    case("35b-bf16", SMALL, "bf16", 10, alone=True),
+    batches("35b-nvfp4-routed-batches", "nvfp4-routed", 22, (1, 4, 16, 64)),
+    batches("35b-bf16-batches", "bf16", 22, (1, 4, 16, 64)),
+    case("122b-nvfp4", LARGE, "nvfp4", 13),
     case("397b-nvfp4-slice", "qwen3.5-397b-a17b", "nvfp4", 16, layers=AS_MANY_AS_FIT),
-    case("27b-nvfp4-3.6", "qwen3.5-27b", "nvfp4-3.6", 14),
+    case("27b-nvfp4-3.6", "qwen3.5-27b", "nvfp4-3.6", 10),
+    case("35b-fp8", SMALL, "fp8", 8),
     case("35b-nvfp4-head-8bit", SMALL, "nvfp4", 8, drafts=(3,), narrow_head=True),
-    case("35b-fp8", SMALL, "fp8", 12),
 )
 
 
@@ -116,10 +125,14 @@ def main() -> None:
     parser.add_argument("--cases", default=",".join(names), help="in this order")
     parser.add_argument("--seconds", type=float, default=225.0, help="of the whole run")
     parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--warm", action="store_true", help="everything is compiled already")
     parser.add_argument("--backend", action="append", default=[], help="as of draftproof bench")
     options = parser.parse_args()
     backends = tuple(parse_backend(each) for each in options.backend)
     wanted = options.cases.split(",")
+    if not options.warm:
+        named = [replace(each, request=replace(each.request, backends=backends)) for each in CASES]
+        warm_up([each for each in named if each.name in wanted])
     bandwidth = Gpu().read_bandwidth()
     expected = {each.name: each.seconds for each in CASES} | {BESIDE: BESIDE_SECONDS}
     for place, name in enumerate(wanted):
@@ -163,9 +176,68 @@ def anew(cases: Sequence[str], seconds: float, options: argparse.Namespace) -> N
     """The remaining cases in a fresh process in this one's place."""
     if not cases or seconds < LEAST_SECONDS:
         os._exit(1)
-    arguments = ["--cases", ",".join(cases), "--seconds", f"{seconds:.0f}", "--output", str(options.output)]
+    arguments = [
+        "--warm",
+        "--cases",
+        ",".join(cases),
+        "--seconds",
+        f"{seconds:.0f}",
+        "--output",
+        str(options.output),
+    ]
     arguments += [word for each in options.backend for word in ("--backend", each)]
     os.execv(sys.executable, [sys.executable, "-m", "benchmarks.h200_all", *arguments])
+
+
+def warm_up(chosen: Sequence[Case]) -> None:
+    """Compile what the cases need, side by side, into the caches on disk: four layers of each shape, one
+    process for each batch, as many at a time as the memory holds."""
+    begin = perf_counter()
+    requests = [replace(each.request, batches=(batch,)) for each in chosen for batch in each.request.batches]
+    waves: list[list[BenchRequest]] = []
+    room = 0.0
+    for request in sorted(requests, key=warm_up_bytes):
+        room -= warm_up_bytes(request)
+        if room < 0 or not waves:
+            waves.append([])
+            room = WARM_UP_BYTES - warm_up_bytes(request)
+        waves[-1].append(request)
+    for wave in waves:
+        commands = [[sys.executable, "-m", "draftproof.bench", *words(request)] for request in wave]
+        running = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            for command in commands
+        ]
+        limit = perf_counter() + WARM_UP_SECONDS
+        for process, command in zip(running, commands, strict=True):
+            try:
+                said, _ = process.communicate(timeout=max(1.0, limit - perf_counter()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                said, _ = process.communicate()
+            if process.returncode:
+                print(f"warming up failed: {' '.join(command[3:])}: {said[-300:]}", flush=True)
+        print(f"== warmed up {len(wave)} in {perf_counter() - begin:.1f} s", flush=True)
+
+
+def warm_up_bytes(request: BenchRequest) -> float:
+    """What four layers of a request take of the GPU's memory."""
+    spec = first_layers(load_shape(request.shape), WARM_UP_LAYERS)
+    weights = weigh_precisions(spec, layout_named(request.precision).groups)
+    sizes = state_sizes(request)
+    plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
+    return plan.total
+
+
+def words(request: BenchRequest) -> list[str]:
+    """A request on four layers as the command line has it."""
+    found = ["--shape", request.shape, "--precision", request.precision, "--layers", str(WARM_UP_LAYERS)]
+    found += ["--batch", ",".join(map(str, request.batches))]
+    found += ["--draft-tokens", ",".join(map(str, request.draft_tokens))]
+    found += ["--context", str(request.context), "--steps", str(request.steps), "--repeats", "1"]
+    found += ["--draft-vocabulary", str(request.draft_rows), "--simulate-accept-length"]
+    found += [str(request.accept_length), *(["--draft-8bit"] if request.draft_8bit else [])]
+    return found + [word for op, chosen in request.backends for word in ("--backend", f"{op}={chosen.value}")]
 
 
 def run(chosen: Case, bandwidth: float, path: Path) -> None:
