@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import (
@@ -36,7 +37,7 @@ GROUP_THREADS = 128
 OTHER_THREADS = 128
 """The warps that fill the rings, finish tiles and fetch activations."""
 GROUPS = (4, 3, 2)
-MOST_STAGES, LEAST_STAGES = 3, 2
+MOST_STAGES, LEAST_STAGES = 2, 2
 """Deeper rings are no faster: small loads queue behind the weights that are asked for."""
 ROW_PADDING = {WeightFormat.BF16: 64, WeightFormat.FP8: 16, WeightFormat.NVFP4: 32}
 ZERO_BYTES = 640
@@ -80,9 +81,7 @@ def supports(
     scratch: ExpertsScratch,
 ) -> str | None:
     """Why a call is not for this kernel, or None; arguments as in the reference."""
-    if residual.device.type != "cuda" or torch.cuda.get_device_capability(residual.device) < (9, 0):
-        return "needs compute capability 9.0"
-    reason = unsupported_shape(residual.shape[0], experts, shared, routing)
+    reason = missing(residual.device) or unsupported_shape(residual.shape[0], experts, shared, routing)
     if reason is None and isinstance(routing, FewRowsRouting):
         tiles = len(routing.row_weights) // residual.shape[0] * experts.intermediate // TILE_FEATURES
         if tiles < multiprocessors(residual.device):

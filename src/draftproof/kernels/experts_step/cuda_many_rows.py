@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, as_experts
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import (
@@ -139,11 +139,7 @@ def second_of(experts: PackedExperts) -> Product:
 
 def unsupported(source: Tensor, experts: PackedExperts, shared: SharedExpert | None) -> str | None:
     """Why these experts cannot run here on rows like `source`, or None."""
-    if source.device.type != "cuda" or torch.cuda.get_device_capability(source.device) < (9, 0):
-        return "needs compute capability 9.0"
-    return unsupported_shape(experts, shared) or (
-        None if is_available() else "cuda-bindings is not installed"
-    )
+    return missing(source.device) or unsupported_shape(experts, shared)
 
 
 def unsupported_shape(experts: PackedExperts, shared: SharedExpert | None) -> str | None:

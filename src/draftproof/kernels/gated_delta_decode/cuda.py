@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda import compiler
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.gated_delta_decode.state import Commit, DeviceRecurrentState, ProjectedColumns
 from draftproof.kernels.gated_delta_step.reference import GatedDeltaParameters
 from draftproof.kernels.step_geometry import StepGeometry
@@ -20,7 +19,6 @@ FOLDER = Path(__file__).parent
 HEAD_DIM = 128
 CONV_KERNEL = 4
 MOST_ROWS = 8
-FIRST_CAPABILITY = 9
 MULTIPROCESSORS = 132
 
 
@@ -123,10 +121,8 @@ def supports(
 ) -> str | None:
     """Why this backend cannot carry out the call; None when it can."""
     key_dim, value_dim = state.recurrent.shape[2:]
-    if not projected.is_cuda or torch.cuda.get_device_capability(projected.device)[0] < FIRST_CAPABILITY:
-        return "needs compute capability 9.0"
-    if not _has_compiler():
-        return "cuda-bindings or NVRTC is missing"
+    if reason := missing(projected.device):
+        return reason
     if (key_dim, value_dim) != (HEAD_DIM, HEAD_DIM):
         return f"heads of {key_dim} x {value_dim}: it is written for {HEAD_DIM} x {HEAD_DIM}"
     if state.convolution.shape[2] != CONV_KERNEL - 1:
@@ -144,11 +140,6 @@ def supports(
     if not out.is_contiguous():
         return "outputs must be contiguous"
     return None
-
-
-@functools.cache
-def _has_compiler() -> bool:
-    return compiler.is_available()
 
 
 def gated_delta_decode(

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import (
@@ -27,7 +27,6 @@ UNIT_COLUMNS = 128
 MOST_ROWS = 16
 FINISHERS = 1
 """Warps that add up and store, besides those that multiply."""
-FIRST_CAPABILITY = 9
 MULTIPROCESSORS = 132
 """Of the GPU that plans were measured on."""
 RING_BYTES = 96 * 1024
@@ -127,10 +126,8 @@ def supports(
     epilogue: Epilogue = Epilogue.NONE,
 ) -> str | None:
     """Why this call cannot run here, or None."""
-    if not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] < FIRST_CAPABILITY:
-        return "needs compute capability 9.0"
-    if not is_available():
-        return "cuda-bindings or NVRTC is missing"
+    if reason := missing(x.device):
+        return reason
     if x.shape[0] > MOST_ROWS:
         return f"{x.shape[0]} rows, at most {MOST_ROWS}"
     if matrix.columns % 8 or x.stride(0) % 8 or x.data_ptr() % 16:

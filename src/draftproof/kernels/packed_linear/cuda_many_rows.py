@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import BLOCK_BYTES, CHUNK_COLUMNS, PackedMatrix, WeightFormat
@@ -86,10 +86,10 @@ def supports(
     epilogue: Epilogue = Epilogue.NONE,
 ) -> str | None:
     """Why this call cannot run here, or None."""
-    if not x.is_cuda or torch.cuda.get_device_capability(x.device)[0] != CAPABILITY:
-        return "products of warpgroups need compute capability 9.0"
-    if not is_available():
-        return "cuda-bindings or NVRTC is missing"
+    if reason := missing(x.device):
+        return reason
+    if torch.cuda.get_device_capability(x.device)[0] != CAPABILITY:
+        return "products of warpgroups are those of compute capability 9.0"
     if x.shape[0] > MOST_ROWS:
         return f"{x.shape[0]} rows, at most {MOST_ROWS}"
     if matrix.format not in FORMAT_CODES or matrix.block_scale is not None:
