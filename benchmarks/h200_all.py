@@ -49,6 +49,7 @@ WARM_UP_BYTES = 135e9
 PATIENCE = 3.0
 """Times its expected seconds that a case may take: kernels are compiled when they are first used."""
 LEAST_SECONDS = 10.0
+FAILURES = (DraftproofError, RuntimeError, ValueError, TypeError, LookupError, AssertionError, OSError)
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ def main() -> None:
                 chosen = next(each for each in CASES if each.name == name)
                 request = replace(chosen.request, backends=backends)
                 run(replace(chosen, request=request), bandwidth, path)
-        except (DraftproofError, RuntimeError) as error:
+        except FAILURES as error:
             traceback.print_exc()
             watch.cancel()
             # After a fault of a kernel nothing works in this process.

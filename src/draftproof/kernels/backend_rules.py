@@ -46,8 +46,6 @@ class Backend(Enum):
     """CUDA C++ compiled at start, where Triton does not reach the hardware."""
     CUDA_SORTED = "cuda_sorted"
     """The same for many rows, sorted by what they need."""
-    CUDA_MANY_ROWS = "cuda_many_rows"
-    """The same for many rows, with products of whole warpgroups."""
 
 
 @dataclass(frozen=True)
