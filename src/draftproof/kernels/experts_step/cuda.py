@@ -37,7 +37,7 @@ GROUP_THREADS = 128
 OTHER_THREADS = 128
 """The warps that fill the rings, finish tiles and fetch activations."""
 GROUPS = (4, 3, 2)
-MOST_STAGES, LEAST_STAGES = 2, 2
+STAGES = 2
 """Deeper rings are no faster: small loads queue behind the weights that are asked for."""
 ROW_PADDING = {WeightFormat.BF16: 64, WeightFormat.FP8: 16, WeightFormat.NVFP4: 32}
 ZERO_BYTES = 640
@@ -66,9 +66,8 @@ class Plan:
 def plan_of(experts: PackedExperts, shared: SharedExpert | None, rows: int) -> Plan | None:
     """The geometry with the most warps that fits into shared memory, or None."""
     for groups in GROUPS:
-        stages = min(MOST_STAGES, stages_that_fit(experts, shared, rows, groups))
-        if stages >= LEAST_STAGES:
-            return Plan(groups, stages)
+        if stages_that_fit(experts, shared, rows, groups) >= STAGES:
+            return Plan(groups, STAGES)
     return None
 
 

@@ -66,8 +66,8 @@ __device__ __forceinline__ void produce(Memory& memory, uint32_t rings, const La
   }
   const int routed = __shfl_sync(~0u, listed[0], 0);
   if (lane == 0) memory.routed = routed;
-  __syncwarp();
-  arrive_ready();
+  // The first rows are asked for before the first weights, or they would queue behind them.
+  sync_threads_of(READY, READY_THREADS);
   if (lane != 0) return;
   const Work work(routed);
   for (int j = 0; j < work.shared_tiles; j++)
@@ -86,10 +86,22 @@ struct Finisher {
   uint8_t* exchange;
   int lane;
   int stage = 0;
+  // Of lane % 8's rows of a tile; asked for long before they are used.
   __device__ __forceinline__ Scales scales(const Matrix& matrix, size_t tile) const {
     if (matrix.row_scale == nullptr) return {1.f, 1.f};
     const float* scale = matrix.row_scale + tile * 16 + (lane & 7);
     return {__ldg(scale), __ldg(scale + 8)};
+  }
+  // Those of four tiles of the routed experts: lane / 8 says which.
+  __device__ __forceinline__ Scales routed_scales(const Matrix& matrix, const Work& work, int number) const {
+    number += lane >> 3;
+    if (number >= work.routed_tiles) return {1.f, 1.f};
+    const int unit = Work::unit(number);
+    return scales(matrix, (size_t)memory.expert[HAS_SHARED + unit / TILES] * TILES + unit % TILES);
+  }
+  static __device__ __forceinline__ Scales of_tile(Scales four, int which, int lane) {
+    const int from = which * 8 + (lane & 7);
+    return {__shfl_sync(~0u, four.gate, from), __shfl_sync(~0u, four.up, from)};
   }
   template <int F> __device__ __forceinline__ void tile(int entry, int number, Scales scale) {
     const int feature = lane & 7;
@@ -119,20 +131,25 @@ struct Finisher {
   }
 };
 __device__ __forceinline__ void finish(Memory& memory, const Layer& layer, uint8_t* exchange, float epsilon, int lane) {
-  sync_threads_of(READY, THREADS);
+  sync_threads_of(READY, READY_THREADS);
   if (lane < ROWS) {
     float total = 0.f;
     for (int q = 0; q < HIDDEN / 256; q++) total += memory.squares[q * ROWS + lane];
     memory.inverse[lane] = rsqrtf(total / HIDDEN + epsilon);
   }
-  __syncwarp();
+  sync_threads_of(LISTED, LISTED_THREADS);
   const Work work(memory.routed);
   Finisher finisher{memory, exchange, lane};
+  Scales next = finisher.routed_scales(layer.gate_up, work, 0);
   for (int j = 0; j < work.shared_tiles; j++)
     finisher.tile<SHARED>(0, Work::shared_tile(j), finisher.scales(layer.shared_gate_up, Work::shared_tile(j)));
-  for (int j = 0; j < work.routed_tiles; j++) {
-    const int unit = Work::unit(j), entry = HAS_SHARED + unit / TILES;
-    finisher.tile<FORMAT>(entry, unit % TILES, finisher.scales(layer.gate_up, (size_t)memory.expert[entry] * TILES + unit % TILES));
+  for (int base = 0; base < work.routed_tiles; base += 4) {
+    const Scales four = next;
+    next = finisher.routed_scales(layer.gate_up, work, base + 4);
+    for (int j = 0; j < 4 && base + j < work.routed_tiles; j++) {
+      const int unit = Work::unit(base + j);
+      finisher.tile<FORMAT>(HAS_SHARED + unit / TILES, unit % TILES, Finisher::of_tile(four, j, lane));
+    }
   }
 }
 
@@ -183,7 +200,9 @@ __device__ __forceinline__ void load_activations(Memory& memory, uint32_t activa
   const uint32_t launch = load_fresh_4(launches) + 1;
   const int total = list_pairs(memory, row_weights, shared_weight, room, loader, lane);
   if (loader == 0 && lane == 0) memory.launch = launch;
-  sync_threads_of(READY, THREADS);
+  __syncwarp();
+  arrive_for_threads_of(LISTED, LISTED_THREADS);
+  arrive_for_threads_of(LISTED_FOR_CONSUMERS, LISTED_FOR_CONSUMERS_THREADS);
   constexpr int pieces = INTERMEDIATE / 128, flight = pieces == 4 ? 3 : 2;  // 16-byte loads of a lane and a pair; pairs at a time
   int done = 0;
   for (int base = loader; base < total; base += LOADERS * flight) {

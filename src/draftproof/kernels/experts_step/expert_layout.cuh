@@ -9,7 +9,7 @@ constexpr int WARPS = GROUPS * 4, CONSUMERS = WARPS * 32, LOADERS = 2, THREADS =
 constexpr int TILES = INTERMEDIATE / 8, OUT_TILES = HIDDEN / 16;
 constexpr int STRIDE = (INTERMEDIATE + 255) / 256 * 256;  // of a row of activations in memory
 constexpr int X_STRIDE = HIDDEN * 2 + Chunk<FORMAT>::padding, H_STRIDE = INTERMEDIATE * 2 + Chunk<FORMAT>::padding;  // bytes
-constexpr int READY = 1, MULTIPLIED = 2;  // named barriers
+constexpr int READY = 1, MULTIPLIED = 2, LISTED = 3, LISTED_FOR_CONSUMERS = 4;  // named barriers
 typedef Operand<FORMAT, ROWS> X;
 
 struct Matrix { const uint8_t* blocks; const float* row_scale; const float* block_scale; };
@@ -57,7 +57,7 @@ __device__ __forceinline__ void init_counting_barrier(uint32_t barrier, int arri
 __device__ __forceinline__ void signal_barrier(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-__device__ __forceinline__ void arrive_ready() { asm volatile("bar.arrive %0, %1;" ::"r"(READY), "r"(THREADS) : "memory"); }
+constexpr int READY_THREADS = CONSUMERS + 64, LISTED_THREADS = LOADERS * 32 + 32, LISTED_FOR_CONSUMERS_THREADS = LOADERS * 32 + CONSUMERS;
 __device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 __device__ __forceinline__ int load_acquire(uint32_t address) {
   int v;

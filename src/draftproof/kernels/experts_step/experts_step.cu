@@ -176,20 +176,28 @@ __device__ __forceinline__ void prepare_rows(Memory& memory, const bfloat16* res
     if (lane == 0) memory.squares[piece] = sum;
   }
 }
-// One tile's outputs: the sums of all warps, added to the residual; a thread has one output of one row.
-__device__ __forceinline__ void add_tile(Memory& memory, bfloat16* residual, const float* total, int tile, int rows, int warp, int lane) {
-  const int row = threadIdx.x >> 4, feature = threadIdx.x & 15;
-  bfloat16* place = residual + (size_t)row * HIDDEN + tile * 16 + feature;
-  const float before = row < rows ? widen(load_fresh_2(place)) : 0.f;
-  sync_threads_of(MULTIPLIED, CONSUMERS);
-  store_sums<FORMAT, ROWS>(memory.outputs[warp], total, lane);
-  sync_threads_of(MULTIPLIED, CONSUMERS);
-  if (row >= rows) return;
-  float sum = 0.f;
+// What a thread finishes of a tile of down: one output of one row.
+struct Output {
+  bfloat16* place;
+  float before;
+  int row, feature;
+  __device__ __forceinline__ Output(bfloat16* residual, int tile, int rows) {
+    row = threadIdx.x >> 4; feature = threadIdx.x & 15;
+    place = residual + (size_t)row * HIDDEN + tile * 16 + feature;
+    before = row < rows ? widen(load_fresh_2(place)) : 0.f;
+  }
+  // The sums of all warps, added to the residual.
+  __device__ __forceinline__ void finish(Memory& memory, const float* total, int rows, int warp, int lane) const {
+    sync_threads_of(MULTIPLIED, CONSUMERS);
+    store_sums<FORMAT, ROWS>(memory.outputs[warp], total, lane);
+    sync_threads_of(MULTIPLIED, CONSUMERS);
+    if (row >= rows) return;
+    float sum = 0.f;
 #pragma unroll
-  for (int w = 0; w < WARPS; w++) sum += memory.outputs[w][feature][row];
-  *place = narrow(before + sum);
-}
+    for (int w = 0; w < WARPS; w++) sum += memory.outputs[w][feature][row];
+    *place = narrow(before + sum);
+  }
+};
 
 extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
     bfloat16* residual, const float* norm, float epsilon, int rows, int room, const uint8_t* gate_up, const float* gate_up_scale,
@@ -225,18 +233,20 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
     return;
   }
   wait_for_predecessors();
-  release_dependents();
   prepare_rows(memory, residual, norm, x, rows, warp, lane);
-  sync_threads_of(READY, THREADS);
+  sync_threads_of(READY, READY_THREADS);
+  release_dependents();  // not earlier: their weights would delay the rows
   const Nvfp4Masks masks = nvfp4_masks();
   Consumer consumer{memory, layer, dynamic, x, activations, zeros, masks, warp >> 2, warp & 3, lane};
   const int routed = memory.routed;
   const Work work(routed);
   consumer.gate_up(work);
+  sync_threads_of(LISTED_FOR_CONSUMERS, LISTED_FOR_CONSUMERS_THREADS);
   for (int j = 0; j < work.out_tiles; j++) {
     float total[4] = {0.f, 0.f, 0.f, 0.f};
+    const Output output(residual, Work::out_tile(j), rows);
     consumer.down(Work::out_tile(j), routed, total);
-    add_tile(memory, residual, total, Work::out_tile(j), rows, warp, lane);
+    output.finish(memory, total, rows, warp, lane);
   }
   if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) *launches = memory.launch;
 }
