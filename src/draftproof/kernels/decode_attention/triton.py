@@ -19,6 +19,7 @@ from draftproof.kernels.decode_attention.parameters import (
     Past,
 )
 from draftproof.kernels.decode_attention.triton_kernels import attend_share, merge_shares
+from draftproof.kernels.dependent_launch import has_dependent_launch
 from draftproof.kernels.step_geometry import StepGeometry
 
 LARGEST_TILE = 64
@@ -113,8 +114,7 @@ class _Call:
     @property
     def dependent(self) -> bool:
         """Whether a kernel may start before the one in front of it ends, and wait for it inside."""
-        device = self.out.device
-        return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+        return has_dependent_launch(self.out)
 
     @property
     def group_room(self) -> int:
