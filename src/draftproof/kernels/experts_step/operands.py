@@ -64,8 +64,8 @@ class ExpertsScratch:
         shared_activations: [rows, padded intermediate of the shared expert] bfloat16.
         outputs: [pairs, hidden] float32.
         shared_outputs: [rows, hidden] float32.
-        exchange: [(listed experts + 1) * FEW_ROWS, padded intermediate] int32, on its way between the blocks of
-            one launch for few rows.
+        exchange: [(listed experts + 1) * FEW_ROWS, padded intermediate] int32, on its way between the blocks
+            of one launch for few rows.
         launches: [3] int32: the number of the last such launch, and two counters that its blocks share.
     """
 
