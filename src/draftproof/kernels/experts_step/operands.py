@@ -66,7 +66,7 @@ class ExpertsScratch:
         shared_outputs: [rows, hidden] float32.
         exchange: [(listed experts + 1) * FEW_ROWS, padded intermediate] int32, on its way between the blocks
             of one launch for few rows.
-        launches: [3] int32: the number of the last such launch, and two counters that its blocks share.
+        launches: [1] int32, number of the last such launch.
     """
 
     prepared: Tensor
@@ -106,7 +106,7 @@ def experts_scratch(
         outputs=room(pairs, experts.hidden, torch.float32),
         shared_outputs=room(shared_rows, experts.hidden, torch.float32),
         exchange=room(pairs + FEW_ROWS if few else 0, _padded(experts.intermediate), torch.int32),
-        launches=room(1, 3, torch.int32)[0],
+        launches=room(1, 1, torch.int32)[0],
     )
 
 
