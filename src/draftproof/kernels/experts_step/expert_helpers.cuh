@@ -117,7 +117,7 @@ struct Finisher {
           gate[half] += sums[feature][half * 4 + (lane >> 3)]; up[half] += sums[feature + 8][half * 4 + (lane >> 3)];
         }
       __syncwarp();
-      if (lane == 0) signal_barrier(shared_address(&memory.read[group][turn & 1]));
+      if (lane == 0) barrier_arrive(shared_address(&memory.read[group][turn & 1]));
     }
 #pragma unroll
     for (int half = 0; half < ROWS / 4; half++) {

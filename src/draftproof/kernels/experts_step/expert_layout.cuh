@@ -51,12 +51,6 @@ struct Memory {  // static shared memory
   unsigned long long full[GROUPS][STAGES], empty[GROUPS][STAGES], summed[GROUPS][2], read[GROUPS][2];
 };
 
-__device__ __forceinline__ void init_counting_barrier(uint32_t barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void signal_barrier(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
 constexpr int READY_THREADS = CONSUMERS + 64, LISTED_THREADS = LOADERS * 32 + 32, LISTED_FOR_CONSUMERS_THREADS = LOADERS * 32 + CONSUMERS;
 __device__ __forceinline__ void prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 __device__ __forceinline__ int load_acquire(uint32_t address) {

@@ -31,7 +31,7 @@ struct Consumer {
   }
   __device__ __forceinline__ void pass_stage() const {
     __syncwarp();
-    if (lane == 0) signal_barrier(shared_address(&memory.empty[group][stage / GROUPS % STAGES]));
+    if (lane == 0) barrier_arrive(shared_address(&memory.empty[group][stage / GROUPS % STAGES]));
   }
   template <int F, bool SCALED> __device__ __forceinline__ void tile(const Matrix& matrix, size_t expert, int number,
                                                                     Operand<F, ROWS>* operand) {
@@ -69,7 +69,7 @@ struct Consumer {
     if (turn >= 2) barrier_wait(shared_address(&memory.read[group][turn & 1]), ((turn >> 1) - 1) & 1);
     store_sums<F, ROWS>(memory.sums[group][turn & 1][warp], c, lane);
     __syncwarp();
-    if (lane == 0) signal_barrier(shared_address(&memory.summed[group][turn & 1]));
+    if (lane == 0) barrier_arrive(shared_address(&memory.summed[group][turn & 1]));
   }
   __device__ __forceinline__ void gate_up(const Work& work) {
     Operand<SHARED, ROWS> shared_operand[S::spans];
@@ -214,12 +214,12 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   const uint32_t rings = shared_address(dynamic), x = rings + GROUPS * STAGES * STAGE_BYTES, activations = x + ROWS * X_STRIDE,
                  zeros = activations + PAIRS * H_STRIDE;
   for (int q = threadIdx.x; q < GROUPS * STAGES; q += THREADS) {
-    init_counting_barrier(shared_address(&memory.full[0][0] + q), 1);
-    init_counting_barrier(shared_address(&memory.empty[0][0] + q), 4);
+    barrier_init_for(shared_address(&memory.full[0][0] + q), 1);
+    barrier_init_for(shared_address(&memory.empty[0][0] + q), 4);
   }
   if (threadIdx.x < GROUPS * 2) {
-    init_counting_barrier(shared_address(&memory.summed[0][0] + threadIdx.x), 4);
-    init_counting_barrier(shared_address(&memory.read[0][0] + threadIdx.x), 1);
+    barrier_init_for(shared_address(&memory.summed[0][0] + threadIdx.x), 4);
+    barrier_init_for(shared_address(&memory.read[0][0] + threadIdx.x), 1);
   }
   if (threadIdx.x < LOADERS) memory.loaded[threadIdx.x] = 0;
   if (threadIdx.x < 160) asm volatile("st.shared.u32 [%0], 0;" ::"r"(zeros + threadIdx.x * 4) : "memory");
