@@ -52,13 +52,15 @@ def test_the_cuda_kernel_needs_a_gpu() -> None:
 @pytest.mark.parametrize(
     ("heads", "rows", "shape"),
     [
+        (32, 1, cuda.FEWEST_HEADS),
         (32, 4, cuda.FEW_HEADS),
+        (32, 8, cuda.FEW_HEADS_OF_MANY_ROWS),
         (64, 1, cuda.FEW_HEADS),
         (128, 1, cuda.ONE_ROW),
         (128, 4, cuda.SOME_HEADS),
         (512, 4, cuda.SOME_HEADS),
         (1024, 2, cuda.MANY_HEADS),
-        (4096, 8, cuda.MANY_ROWS_OF_MANY_HEADS),
+        (4096, 8, cuda.MANY_HEADS_OF_MANY_ROWS),
     ],
 )
 def test_the_launch_shape_follows_the_heads_of_the_batch(

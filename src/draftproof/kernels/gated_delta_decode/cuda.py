@@ -90,24 +90,41 @@ class BatchShape:
 
 LaunchShape = RegisterShape | BatchShape
 
-FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
+# Beside the projection before them: of a multiprocessor's registers that leaves about half, and blocks that find
+# room start their own loads while the projection still runs.
+FEWEST_HEADS = RegisterShape(split=4, slices=8, columns=2, blocks=5)
+FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=3)
+FEW_HEADS_OF_MANY_ROWS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
 SOME_HEADS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
 ONE_ROW = RegisterShape(split=1, slices=4, columns=4, blocks=2)
 MANY_HEADS = BatchShape(blocks=3)
-MANY_ROWS_OF_MANY_HEADS = BatchShape(blocks=2)
-SHAPES: tuple[LaunchShape, ...] = (FEW_HEADS, SOME_HEADS, ONE_ROW, MANY_HEADS, MANY_ROWS_OF_MANY_HEADS)
+MANY_HEADS_OF_MANY_ROWS = BatchShape(blocks=2)
+SHAPES: tuple[LaunchShape, ...] = (
+    FEWEST_HEADS,
+    FEW_HEADS,
+    FEW_HEADS_OF_MANY_ROWS,
+    SOME_HEADS,
+    ONE_ROW,
+    MANY_HEADS,
+    MANY_HEADS_OF_MANY_ROWS,
+)
+
+MANY_ROWS = 4
+"""Windows of more rows need more registers and more shared memory."""
 
 
 def launch_shape(heads: int, rows: int) -> LaunchShape:
     """The shape for windows of `rows` rows of all sequences' value heads, `heads` together; measured on an
-    H200."""
+    H200, few heads in a chain with the projections around them."""
     if heads < MULTIPROCESSORS - 8:
-        return FEW_HEADS
+        if rows > MANY_ROWS:
+            return FEW_HEADS_OF_MANY_ROWS
+        return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS and rows == 1 else FEW_HEADS
     if rows == 1:
         return ONE_ROW
     if heads <= 4 * MULTIPROCESSORS:
         return SOME_HEADS
-    return MANY_HEADS if rows <= 4 else MANY_ROWS_OF_MANY_HEADS
+    return MANY_HEADS if rows <= MANY_ROWS else MANY_HEADS_OF_MANY_ROWS
 
 
 def supports(
