@@ -12,15 +12,26 @@ from draftproof.kernels.gated_delta_decode import cuda
 pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not installed")
 
 
-@pytest.mark.parametrize("shape", cuda.SHAPES, ids=str)
-@pytest.mark.parametrize(("rows", "window", "stash"), [(1, 0, 0), (1, 4, 0), (4, 4, 1), (8, 8, 1)])
-def test_it_compiles(shape: cuda.LaunchShape, rows: int, window: int, stash: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("shape", "rows", "window"),
+    [
+        (cuda.FEWEST_HEADS, 1, 0),
+        (cuda.FEW_HEADS, 4, 4),
+        (cuda.FEW_HEADS_OF_MANY_ROWS, 8, 8),
+        (cuda.SOME_HEADS, 2, 4),
+        (cuda.ONE_ROW, 1, 4),
+        (cuda.MANY_HEADS, 4, 4),
+        (cuda.MANY_HEADS_OF_MANY_ROWS, 8, 8),
+    ],
+    ids=str,
+)
+def test_it_compiles(shape: cuda.LaunchShape, rows: int, window: int, tmp_path: Path) -> None:
     definitions = {
         "KEY_HEADS": 16,
         "VALUE_HEADS": 32,
         "ROWS": rows,
         "WINDOW": window,
-        "STASH": stash,
+        "STASH": int(rows > 1),
         **shape.definitions,
     }
     source = cuda.FOLDER / f"{shape.function}.cu"

@@ -90,8 +90,8 @@ class BatchShape:
 
 LaunchShape = RegisterShape | BatchShape
 
-# Beside the projection before them: of a multiprocessor's registers that leaves about half, and blocks that find
-# room start their own loads while the projection still runs.
+# Few heads with few registers: the projection before them leaves about half of a multiprocessor's, and blocks
+# that find room start their own loads while it still runs.
 FEWEST_HEADS = RegisterShape(split=4, slices=8, columns=2, blocks=5)
 FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=3)
 FEW_HEADS_OF_MANY_ROWS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
