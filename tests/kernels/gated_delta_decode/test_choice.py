@@ -53,7 +53,8 @@ def test_the_cuda_kernel_needs_a_gpu() -> None:
     ("heads", "rows", "shape"),
     [
         (32, 1, cuda.FEWEST_HEADS),
-        (32, 4, cuda.FEW_HEADS),
+        (32, 4, cuda.FEWEST_HEADS),
+        (64, 4, cuda.FEW_HEADS),
         (32, 8, cuda.FEW_HEADS_OF_MANY_ROWS),
         (64, 1, cuda.FEW_HEADS),
         (128, 1, cuda.ONE_ROW),

@@ -16,6 +16,8 @@ pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not install
     ("shape", "rows", "window"),
     [
         (cuda.FEWEST_HEADS, 1, 0),
+        (cuda.FEWEST_HEADS, 4, 4),
+        (cuda.FEW_HEADS, 1, 4),
         (cuda.FEW_HEADS, 4, 4),
         (cuda.FEW_HEADS_OF_MANY_ROWS, 8, 8),
         (cuda.SOME_HEADS, 2, 4),

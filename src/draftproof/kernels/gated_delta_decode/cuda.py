@@ -119,7 +119,7 @@ def launch_shape(heads: int, rows: int) -> LaunchShape:
     if heads < MULTIPROCESSORS - 8:
         if rows > MANY_ROWS:
             return FEW_HEADS_OF_MANY_ROWS
-        return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS and rows == 1 else FEW_HEADS
+        return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
     if rows == 1:
         return ONE_ROW
     if heads <= 4 * MULTIPROCESSORS:
