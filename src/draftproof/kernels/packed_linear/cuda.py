@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -50,6 +50,10 @@ BLOCK_OF_TWO_BYTES = 48 * 1024
 MANY_BYTES = 256 * 1024
 """Of a multiprocessor's part of a matrix, from which on it is large."""
 MOST_STAGES = 24
+SUM_STRIDE = 20
+"""Floats of a column of sums."""
+SHARED_OF_A_BLOCK = 222 * 1024
+"""Less what the kernel has besides."""
 UNITS_OF_A_WARP = 4
 """Whose inputs fit in a warp's registers, 8 rows of them."""
 MOST_UNITS_KEPT = 64
@@ -84,40 +88,34 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
     """The plan for a matrix and a number of rows, from measurements on an H200 (`measure.py`)."""
     units = -(-matrix.columns // UNIT_COLUMNS)
     size = unit_bytes(matrix.format)
-    is_wide = matrix.format is WeightFormat.BF16
+    plan, ring = _cut(matrix, units, size, 2 if rows > 8 else 1)
+    room = SHARED_OF_A_BLOCK // plan.blocks - _besides_rings(plan, matrix, rows, has_norm=True)
+    stages = min(ring, room) // (plan.warps * plan.step * size)
+    return replace(plan, stages=max(1, min(MOST_STAGES, stages)))
+
+
+def _cut(matrix: PackedMatrix, units: int, size: int, sets: int) -> tuple[Plan, int]:
+    """A plan with one stage, and the bytes that its stages should have."""
+    is_bf16, is_nvfp4 = matrix.format is WeightFormat.BF16, matrix.format is WeightFormat.NVFP4
     per_multiprocessor = matrix.blocks.shape[0] * units * size // MULTIPROCESSORS
     is_large = per_multiprocessor > MANY_BYTES
-    sets = 2 if rows > 8 else 1
     if units * sets > MOST_UNITS_KEPT:
-        warps = min(16 if matrix.format is WeightFormat.NVFP4 else 8, units)
-        return Plan(warps, 1, _stages(RING_BYTES, warps * size), group=3 // sets, resident=1)
+        return Plan(min(16 if is_nvfp4 else 8, units), 1, 1, group=3 // sets, resident=1), RING_BYTES
     least = -(-units * sets // UNITS_OF_A_WARP)
     if not is_large and units >= 32 and units % 16 == 0:
         least = 16
     warps = _even_warps(units, least)
+    if warps == 16:
+        return Plan(warps, 1, 1, resident=1), WIDE_RING_BYTES if is_bf16 else NARROW_RING_BYTES
     step = min(2, -(-units // warps))
     # Decoding keeps the warps busy: two blocks hide each other's waits.
-    if is_large and not is_wide and sets == 1 and warps == 8:
-        step = 2 if matrix.format is WeightFormat.NVFP4 else 1
-        return Plan(warps, step, _stages(BLOCK_OF_TWO_BYTES, warps * step * size), blocks=2)
+    if is_large and not is_bf16 and sets == 1 and warps == 8:
+        return Plan(warps, step if is_nvfp4 else 1, 1, blocks=2), BLOCK_OF_TWO_BYTES
     ring = SMALL_RING_BYTES
-    if is_wide:
-        ring = (
-            HEAD_RING_BYTES
-            if per_multiprocessor > HEAD_BYTES
-            else LARGE_RING_BYTES
-            if is_large
-            else RING_BYTES
-        )
-    if warps == 16:
-        step, ring = 1, WIDE_RING_BYTES if is_wide else NARROW_RING_BYTES
-    return Plan(
-        warps, step, _stages(ring, warps * step * size), resident=2 if warps <= 8 and sets == 1 else 1
-    )
-
-
-def _stages(ring: int, stage: int) -> int:
-    return max(1, min(MOST_STAGES, ring // stage))
+    if is_bf16:
+        ring = LARGE_RING_BYTES if is_large else RING_BYTES
+        ring = HEAD_RING_BYTES if per_multiprocessor > HEAD_BYTES else ring
+    return Plan(warps, step, 1, resident=2 if warps <= 8 and sets == 1 else 1), ring
 
 
 def _even_warps(units: int, least: int) -> int:
@@ -130,6 +128,18 @@ def unit_bytes(kept_as: WeightFormat) -> int:
     """Bytes of 128 inputs of a tile, INT8's scales included."""
     scales = 4 * TILE_ROWS if kept_as is WeightFormat.INT8 else 0
     return UNIT_COLUMNS // CHUNK_COLUMNS[kept_as] * BLOCK_BYTES[kept_as] + scales
+
+
+def shared_bytes(plan: Plan, matrix: PackedMatrix, rows: int, has_norm: bool) -> int:
+    """Of a block: the rings, the norm's weight, the sums."""
+    rings = plan.warps * plan.stages * plan.step * unit_bytes(matrix.format)
+    return rings + _besides_rings(plan, matrix, rows, has_norm)
+
+
+def _besides_rings(plan: Plan, matrix: PackedMatrix, rows: int, has_norm: bool) -> int:
+    norms = -(-matrix.columns // UNIT_COLUMNS) * UNIT_COLUMNS * 4 if has_norm else 0
+    columns = max(8, _columns(rows))
+    return norms + 2 * max(1, plan.group) * plan.warps * columns * SUM_STRIDE * 4
 
 
 def supports(
@@ -180,9 +190,6 @@ def multiply(
     tiles = matrix.blocks.shape[0]
     kernel = _kernel(plan, matrix, rows, out, norm is not None, residual is not None, epilogue)
     grid = min(tiles, _multiprocessors(x.device.index or 0) * plan.blocks)
-    shared = plan.warps * plan.stages * plan.step * unit_bytes(matrix.format)
-    if norm is not None:
-        shared += -(-matrix.columns // UNIT_COLUMNS) * UNIT_COLUMNS * 4
     kernel.launch(
         (grid,),
         (plan.warps + FINISHERS) * 32,
@@ -204,7 +211,7 @@ def multiply(
             out.shape[1],
             tiles,
         ),
-        shared_bytes=shared,
+        shared_bytes=shared_bytes(plan, matrix, rows, norm is not None),
     )
 
 

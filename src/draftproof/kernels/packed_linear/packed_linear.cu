@@ -19,8 +19,10 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
     const uint8_t* __restrict__ blocks, const float* __restrict__ row_scale, const float* __restrict__ block_scale,
     int scale_rows, const float* __restrict__ bias, const bfloat16* residual, int residual_stride, void* out,
     int out_stride, int rows, int outputs, int tiles) {
+  // The rings, the norm's weight, the sums.
   extern __shared__ __align__(128) uint8_t shared[];
-  __shared__ Sums sums;
+  float* norms = (float*)(shared + (size_t)WARPS * STAGES * STAGE_BYTES);
+  Sums& sums = *(Sums*)(norms + NORM * UNITS * 128);
   __shared__ Squares squares;
   __shared__ Scales scales;
   __shared__ __align__(8) unsigned long long barriers[WARPS][STAGES + 1];
@@ -35,7 +37,6 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
   me.first = me.warp * (UNITS / WARPS) + min(me.warp, UNITS % WARPS);
   me.units = UNITS / WARPS + (me.warp < UNITS % WARPS);
   const uint8_t* ring = shared + (size_t)me.warp * STAGES * STAGE_BYTES;
-  const float* norms = (const float*)(shared + (size_t)WARPS * STAGES * STAGE_BYTES);
   const uint32_t barrier = shared_address(&barriers[me.warp][0]);
   Cursor next = {0, 0, 0, blocks + blockIdx.x * TILE_BYTES + me.first * UNIT_CHUNKS * CHUNK_BYTES,
                  block_scale + ((size_t)blockIdx.x * UNITS + me.first) * 16};
