@@ -1,4 +1,4 @@
-"""What runs on a GPU machine is imported without the command line's packages, and without a GPU's anywhere."""
+"""A GPU machine imports bench and engine without the command line's packages; nobody needs those of a GPU."""
 
 from __future__ import annotations
 
