@@ -22,6 +22,15 @@ def no_package() -> int:
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
+class OutOfMemoryError(RuntimeError):
+    """As torch names it."""
+
+
+def full_gpu() -> int:
+    """Asks for more than the GPU has."""
+    raise OutOfMemoryError("CUDA out of memory. Tried to allocate 8.00 GiB.\nSee the documentation.")
+
+
 def interrupted() -> int:
     """Is interrupted by the user."""
     raise KeyboardInterrupt

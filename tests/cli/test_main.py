@@ -18,7 +18,7 @@ PYTHON = [sys.executable, "-m", "draftproof.cli.main"]
 
 @pytest.fixture
 def failing(monkeypatch):
-    names = ("no_network", "defect", "interrupted", "three", "done", "no_package")
+    names = ("no_network", "defect", "interrupted", "three", "done", "no_package", "full_gpu")
     rows = tuple(Command(name, f"tests.cli.commands_that_fail:{name}", "A test command.") for name in names)
     monkeypatch.setattr(cli, "COMMANDS", rows)
 
@@ -53,6 +53,11 @@ def test_every_command_of_the_table_loads_and_explains_itself(command, capsys):
 def test_a_command_ends_with_its_exit_code(name, code, failing, capsys):
     assert run([name]) == code
     assert capsys.readouterr().err == ""
+
+
+def test_a_full_gpu_is_no_defect(failing, capsys):
+    assert run(["full_gpu"]) == 4
+    assert capsys.readouterr().err.startswith("error: the GPU is out of memory. Lower")
 
 
 def test_an_error_of_the_tree_is_one_printable_line_with_the_remedy(failing, capsys):

@@ -34,6 +34,8 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _TRACEBACK = "--traceback"
+_GPU_OUT_OF_MEMORY = "OutOfMemoryError"
+"""torch's own class, by name: most commands never import torch."""
 # typer brings its own copy of click, so the class has no import path that holds for every version.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = tuple(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
@@ -205,6 +207,9 @@ def _report(error: Exception, as_json: bool) -> int:
         return write_error(type(error).__name__, error.message, error.remedy, error.exit_code, as_json)
     if isinstance(error, MemoryError):
         return _report(EnvironmentProblem("out of memory"), as_json)
+    if type(error).__name__ == _GPU_OUT_OF_MEMORY:
+        remedy = "Lower --max-length or --batch, or free the GPU of other processes."
+        return _report(EnvironmentProblem("the GPU is out of memory", remedy), as_json)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("draftproof"):
         message = f"the package {error.name} is not installed"
         return _report(EnvironmentProblem(message, "Run: pip install 'draftproof[engine]'"), as_json)
