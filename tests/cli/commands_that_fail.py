@@ -22,6 +22,11 @@ def no_package() -> int:
     raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
 
+def no_gpu_package() -> int:
+    """Needs what is not installed, on a GPU."""
+    raise ModuleNotFoundError("No module named 'triton'", name="triton")
+
+
 class OutOfMemoryError(RuntimeError):
     """As torch names it."""
 

@@ -18,7 +18,16 @@ PYTHON = [sys.executable, "-m", "draftproof.cli.main"]
 
 @pytest.fixture
 def failing(monkeypatch):
-    names = ("no_network", "defect", "interrupted", "three", "done", "no_package", "full_gpu")
+    names = (
+        "no_network",
+        "defect",
+        "interrupted",
+        "three",
+        "done",
+        "no_package",
+        "no_gpu_package",
+        "full_gpu",
+    )
     rows = tuple(Command(name, f"tests.cli.commands_that_fail:{name}", "A test command.") for name in names)
     monkeypatch.setattr(cli, "COMMANDS", rows)
 
@@ -82,6 +91,10 @@ def test_a_missing_package_is_an_environment_problem(failing, capsys):
     assert run(["no_package"]) == 4
     assert capsys.readouterr().err == (
         "error: the package torch is not installed. Run: pip install 'draftproof[engine]'\n"
+    )
+    assert run(["no_gpu_package"]) == 4
+    assert capsys.readouterr().err == (
+        "error: the package triton is not installed. Run: pip install 'draftproof[gpu]'\n"
     )
 
 

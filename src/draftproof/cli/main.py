@@ -34,6 +34,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _TRACEBACK = "--traceback"
+_GPU_PACKAGES = frozenset({"triton", "cuda"})
 _GPU_OUT_OF_MEMORY = "OutOfMemoryError"
 """torch's own class, by name: most commands never import torch."""
 # typer brings its own copy of click, so the class has no import path that holds for every version.
@@ -212,7 +213,8 @@ def _report(error: Exception, as_json: bool) -> int:
         return _report(EnvironmentProblem("the GPU is out of memory", remedy), as_json)
     if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("draftproof"):
         message = f"the package {error.name} is not installed"
-        return _report(EnvironmentProblem(message, "Run: pip install 'draftproof[engine]'"), as_json)
+        extra = "gpu" if str(error.name).partition(".")[0] in _GPU_PACKAGES else "engine"
+        return _report(EnvironmentProblem(message, f"Run: pip install 'draftproof[{extra}]'"), as_json)
     message = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     remedy = f"This is a defect in draftproof; run the same command with {_TRACEBACK} and report it"
     return write_error("InternalDefect", message, remedy, INTERNAL_DEFECT, as_json)
