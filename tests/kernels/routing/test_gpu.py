@@ -22,8 +22,18 @@ GPU = torch.device("cuda")
     ids=lambda spec: str(spec.num_experts),
 )
 def test_route(spec: MoeSpec, rows: int) -> None:
+    check_route(spec, rows, 1024)
+
+
+@pytest.mark.parametrize("rows", [4, 40])
+@pytest.mark.parametrize("hidden", [3072, 4096])
+def test_route_of_wide_rows(hidden: int, rows: int) -> None:
+    check_route(MoeSpec(512, 10, 64, 64), rows, hidden)
+
+
+def check_route(spec: MoeSpec, rows: int, hidden: int) -> None:
     generator = torch.Generator(GPU).manual_seed(rows)
-    hidden, outputs = 1024, spec.num_experts + (spec.shared_intermediate_size > 0)
+    outputs = spec.num_experts + (spec.shared_intermediate_size > 0)
     residual = torch.randn(rows, hidden, generator=generator, device=GPU).bfloat16()
     norm = NormScale(torch.rand(hidden, generator=generator, device=GPU) + 0.5, 1e-6)
     weight = torch.randn(outputs, hidden, generator=generator, device=GPU) * hidden**-0.5
