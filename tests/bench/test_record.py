@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
+import draftproof
+from draftproof.bench import record
 from draftproof.bench.record import require_writable, write_result
 from draftproof.errors import UsageError
 
@@ -38,3 +41,30 @@ def test_a_place_that_takes_no_file_is_named(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="cannot be written"):
         write_result(tmp_path / name, {})
     assert {path.name for path in tmp_path.iterdir()} == {"folder", "file"}
+
+
+def test_an_installed_package_has_no_commit_even_inside_of_a_repository(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "environment" / "draftproof"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    git = [
+        "git",
+        "-C",
+        str(tmp_path),
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+    ]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "theirs"]):
+        subprocess.run([*git, *words], check=True)
+    monkeypatch.delenv(record.COMMIT_VARIABLE, raising=False)
+    monkeypatch.setattr(draftproof, "__file__", str(package / "__init__.py"))
+    assert record._commit() == ""
+    for words in (["add", "."], ["commit", "--quiet", "--message", "ours"]):
+        subprocess.run([*git, *words], check=True)
+    assert len(record._commit()) == 40

@@ -113,13 +113,14 @@ def test_the_record_holds_the_request_the_raw_samples_and_the_kernels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(record, "_hardware", lambda: {"gpu": "none"})
+    monkeypatch.setenv(record.COMMIT_VARIABLE, "0123abcd")
     result = run.run_bench(asked(draft_tokens=(0,)), Host(), lambda line: None)
     content = json.loads(json.dumps(record.result_json(result, "draftproof bench")))
     assert content["acceptance"] == "as the weights give it"
     assert content["request"]["shape"] == SHAPE
     assert len(content["figures"][0]["samples"]) == 2
     assert content["kernels"]["rules"]["packed_linear"][0]["backend"] == "reference"
-    assert content["commit"]
+    assert content["commit"] == "0123abcd"
 
 
 def test_microbenchmarks_cover_every_kind_of_work() -> None:

@@ -155,17 +155,21 @@ def _software() -> dict[str, str | None]:
 
 
 def _commit() -> str:
+    """As the environment names it, or of the checkout that the sources are tracked in; "" for an installed
+    package, whatever repository its environment may lie in."""
     named = os.environ.get(COMMIT_VARIABLE)
     if named:
         return named
-    root = Path(draftproof.__file__).parent
+    source = Path(draftproof.__file__)
     try:
-        done = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        if _git(source.parent, "ls-files", "--error-unmatch", source.name) is None:
+            return ""
+        return _git(source.parent, "describe", "--always", "--dirty", "--abbrev=40") or ""
     except OSError:
         return ""
-    return done.stdout.strip()
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    """What git answers, None when it refuses."""
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout.strip()
