@@ -1,4 +1,9 @@
-"""CUDA C++ for 17 to 128 rows, on compute capability 9.0: products of warpgroups."""
+"""CUDA C++ for 17 to 128 rows, on compute capability 9.0: products of warpgroups.
+
+No tuning table chooses it. Its first form, which streamed x beside the weights, was exact on an H200; beside
+Triton's, 64 rows of 12352 x 2048 took 24.8 us against 18.3 in BF16 and 20.7 against 25.2 in FP8. This form,
+which keeps x in shared memory, compiles and has not run on a GPU.
+"""
 
 from __future__ import annotations
 
