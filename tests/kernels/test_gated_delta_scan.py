@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from draftproof.kernels.gated_delta import chunked
 from draftproof.kernels.gated_delta.chunked import scan_chunks
+from draftproof.kernels.gated_delta.reference import gated_delta
 from draftproof.kernels.gated_delta.triton import scan_chunks as in_one_kernel
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -32,6 +34,24 @@ def check(heads: int, chunks: int, rows: int, key_dim: int, value_dim: int, devi
 @pytest.mark.parametrize(("key_dim", "value_dim"), [(16, 16), (16, 64), (32, 32)])
 def test_it_is_the_loop(key_dim: int, value_dim: int) -> None:
     check(2, 3, 16, key_dim, value_dim, DEVICE)
+
+
+@pytest.mark.parametrize("rows", [20, 64, 150])
+def test_the_whole_rule_with_it_is_the_rule_row_by_row(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the rule hands to the kernel lies in memory as the kernel reads it, with and without filled rows."""
+    monkeypatch.setattr(chunked, "_scan_for", lambda key, value: in_one_kernel)
+    generator = torch.Generator().manual_seed(rows)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(DEVICE)
+
+    query, key = (torch.nn.functional.normalize(normal(1, rows, 3, 16), dim=-1) for _ in range(2))
+    value, decay, beta = normal(1, rows, 3, 32), -normal(1, rows, 3).abs(), normal(1, rows, 3).sigmoid()
+    state = normal(1, 3, 16, 32)
+    expected = gated_delta(query, key, value, decay, beta, state.clone(), rows)
+    found = chunked.gated_delta_chunked(query, key, value, decay, beta, state.clone(), rows)
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.gpu

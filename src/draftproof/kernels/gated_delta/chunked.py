@@ -45,7 +45,7 @@ def gated_delta_chunked(
         (query @ keys_transposed) * decay,
         query * from_start,
         key * (last - cumulative).exp(),
-        last.exp(),
+        last.exp().contiguous(),
         moving,
     )
     joined = outputs.view(batch, heads, -1, outputs.shape[-1])[:, :, :rows]
@@ -97,4 +97,5 @@ def _chunks(rows: Tensor) -> Tensor:
     """
     batch, count, heads, width = rows.shape
     padded = F.pad(rows, (0, 0, 0, 0, 0, -count % BLOCK_ROWS))
-    return padded.transpose(1, 2).reshape(batch * heads, -1, BLOCK_ROWS, width)
+    # Contiguous in fact: reshape alone gives a view, whose order every product with it would inherit.
+    return padded.transpose(1, 2).reshape(batch * heads, -1, BLOCK_ROWS, width).contiguous()
