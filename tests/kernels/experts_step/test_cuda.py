@@ -23,7 +23,8 @@ class Case:
     def __init__(
         self, kind: str, shared: str | None, rows: int, hidden: int = HIDDEN, width: int = INTERMEDIATE
     ) -> None:
-        spec = MoeSpec(EXPERTS, PER_TOKEN, width, width)
+        # As many as the rows may choose: with fewer there may be too few tiles for every multiprocessor.
+        spec = MoeSpec(max(EXPERTS, rows * PER_TOKEN), PER_TOKEN, width, width)
         maker = Maker(spec, hidden, torch.Generator().manual_seed(rows), "cuda")
         self.experts, self.norm = maker.experts(kind), maker.norm()
         self.shared: SharedExpert | None = None if shared is None else maker.shared(shared)
