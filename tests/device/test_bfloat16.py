@@ -9,7 +9,7 @@ import torch
 from draftproof.engine.request import Completion
 from draftproof.models.loading import LoadedModel
 from tests.device.embedded import embedded_requests, load_embedded
-from tests.device.near_ties import count_partings, rounding_of_bfloat16
+from tests.device.near_ties import count_partings
 from tests.support.device_engines import make_device_engine
 from tests.support.engines import Settings, run_alone
 
@@ -33,7 +33,6 @@ def test_the_text_of_float32_up_to_near_ties(
     packed = load_embedded(torch.bfloat16, packed=True)
     engine = make_device_engine(packed, Settings(draft_tokens=draft_tokens, slots=3, max_length=320))
     got = engine.run(REQUESTS)
-    rounding = rounding_of_bfloat16(exact, load_embedded(torch.bfloat16), REQUESTS, expected)
-    assert count_partings(exact, rounding, REQUESTS, expected, got) < len(REQUESTS)
+    assert count_partings(exact, load_embedded(torch.bfloat16), REQUESTS, expected, got) < len(REQUESTS)
     # The embedded head was trained: it is right more often than not.
     assert draft_tokens == 0 or engine.acceptance.accept_length > 1.5

@@ -38,7 +38,7 @@ def test_it_is_the_loop(key_dim: int, value_dim: int) -> None:
 
 @pytest.mark.parametrize("rows", [20, 64, 150])
 def test_the_whole_rule_with_it_is_the_rule_row_by_row(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the rule hands to the kernel lies in memory as the kernel reads it, with and without filled rows."""
+    """What the rule hands to the kernel lies in memory as the kernel reads it, filled up or not."""
     monkeypatch.setattr(chunked, "_scan_for", lambda key, value: in_one_kernel)
     generator = torch.Generator().manual_seed(rows)
 
