@@ -20,7 +20,6 @@ from draftproof.kernels.experts_step import cuda_many_rows as many_rows_experts
 from draftproof.kernels.experts_step.operands import SharedExpert, experts_scratch
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear import cuda as linear
-from draftproof.kernels.packed_linear import cuda_many_rows as many_rows_linear
 from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import (
     BLOCK_BYTES,
@@ -67,7 +66,6 @@ def compiling(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Compiling:
         few_rows_experts,
         many_rows_experts,
         linear,
-        many_rows_linear,
         routing,
     )
     for module in modules:
@@ -141,18 +139,6 @@ def test_products(compiling: Compiling, kept_as: WeightFormat, scaled: bool, row
     residual = rows_of(rows, 5120)
     linear.packed_linear(rows_of(rows, 17408), back, out=residual, residual=residual)
     assert compiling.functions == ["packed_linear"] * 3
-
-
-@pytest.mark.parametrize("kept_as", [BF16, FP8, NVFP4])
-def test_products_of_many_rows(compiling: Compiling, kept_as: WeightFormat) -> None:
-    matrix = matrix_of(kept_as, 12352, 2048)
-    for rows in (64, 256):
-        if many_rows_linear.choose_plan(matrix, rows) is None:
-            continue
-        many_rows_linear.packed_linear(
-            rows_of(rows, 2048), matrix, out=rows_of(rows, 12352), norm=NormScale(numbers(2048), 1e-6)
-        )
-    assert compiling.functions
 
 
 @pytest.mark.parametrize("hidden", [2048, 3072, 4096])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from draftproof.kernels.packed_linear import cuda, cuda_many_rows
+from draftproof.kernels.packed_linear import cuda
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
 
 SHARED_OF_A_MULTIPROCESSOR = 228 * 1024
@@ -36,23 +36,6 @@ def test_few_rows(shape: tuple[int, int], kept_as: WeightFormat, rows: int) -> N
     whole = cuda.shared_bytes(plan, matrix, rows, has_norm=True) + static
     assert whole <= SHARED_OF_A_BLOCK
     assert plan.blocks * (whole + 1024) <= SHARED_OF_A_MULTIPROCESSOR
-
-
-@pytest.mark.parametrize("rows", [17, 32, 64, 128])
-@pytest.mark.parametrize("kept_as", [WeightFormat.BF16, WeightFormat.FP8, WeightFormat.NVFP4])
-@pytest.mark.parametrize("shape", SHAPES)
-def test_many_rows(shape: tuple[int, int], kept_as: WeightFormat, rows: int) -> None:
-    plan = cuda_many_rows.choose_plan(matrix_of(kept_as, shape), rows)
-    if plan is None:
-        # A whole row of x, times 128, has to fit into eight multiprocessors beside two stages of weights.
-        assert rows * shape[1] > 128 * 2048
-        return
-    units = -(-shape[1] // 128)
-    assert plan.rows >= rows
-    assert plan.parts <= min(units, 8)
-    whole = -(-units // plan.parts) * cuda_many_rows.x_bytes(plan.rows) + cuda_many_rows.sums_bytes(plan.rows)
-    whole += cuda_many_rows.WARPS * plan.stages * cuda_many_rows.unit_bytes(kept_as)
-    assert whole + 1024 <= SHARED_OF_A_BLOCK
 
 
 @pytest.mark.parametrize("units", range(1, 65))
