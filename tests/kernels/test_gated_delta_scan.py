@@ -36,6 +36,27 @@ def test_it_is_the_loop(key_dim: int, value_dim: int) -> None:
     check(2, 3, 16, key_dim, value_dim, DEVICE)
 
 
+def test_views_in_another_order_are_read_as_what_they_are() -> None:
+    generator = torch.Generator().manual_seed(1)
+
+    def turned(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(DEVICE).mT * 0.1
+
+    solved, pairs, query, keys = (
+        turned(2, 3, 32, 16),
+        turned(2, 3, 16, 16),
+        turned(2, 3, 16, 16),
+        turned(2, 3, 16, 16),
+    )
+    fade = turned(3, 2, 1, 1).transpose(0, 1)
+    state = torch.zeros(2, 16, 16, device=DEVICE)
+    again = state.clone()
+    outputs = in_one_kernel(solved, pairs, query, keys, fade, state)
+    expected = scan_chunks(solved.clone(), pairs, query, keys, fade, again)
+    torch.testing.assert_close(outputs, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(state, again, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [20, 64, 150])
 def test_the_whole_rule_with_it_is_the_rule_row_by_row(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the rule hands to the kernel lies in memory as the kernel reads it, filled up or not."""

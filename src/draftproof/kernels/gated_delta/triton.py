@@ -13,7 +13,12 @@ COLUMNS = 32
 def scan_chunks(
     solved: Tensor, pairs: Tensor, query: Tensor, keys_to_end: Tensor, fade: Tensor, state: Tensor
 ) -> Tensor:
-    """Arguments, result and effect as of `chunked.scan_chunks`; all contiguous."""
+    """Arguments, result and effect as of `chunked.scan_chunks`; `state` is contiguous, and `solved` stays."""
+    # The kernel counts addresses itself: views in another order would be read as something else, in silence.
+    solved, pairs, query, keys_to_end, fade = (
+        each.contiguous() for each in (solved, pairs, query, keys_to_end, fade)
+    )
+    assert state.is_contiguous()
     heads, chunks, rows, key_dim = query.shape
     value_dim = state.shape[2]
     outputs = query.new_empty(heads, chunks, rows, value_dim)
