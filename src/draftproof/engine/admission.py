@@ -2,10 +2,61 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from typing import TypeVar
+
 from draftproof.architecture.spec import ModelSpec
 from draftproof.engine.request import Request
 from draftproof.errors import UsageError
-from draftproof.speculation.acceptance import OutputEnd
+from draftproof.runtime.sampler import SequenceContext
+from draftproof.runtime.sequence import Sequence
+from draftproof.speculation.acceptance import AcceptanceCounts, OutputEnd
+
+
+@dataclass(eq=False)
+class RunningRequest:
+    """A request inside an engine."""
+
+    request: Request
+    sequence: Sequence
+    context: SequenceContext
+    end: OutputEnd
+    draft_tokens: int
+    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
+
+
+Running = TypeVar("Running", bound=RunningRequest)
+
+
+def admitted(
+    kind: type[Running],
+    request: Request,
+    spec: ModelSpec,
+    max_length: int,
+    most_drafts: int,
+    held_back: int = 0,
+) -> Running:
+    """A request that an engine takes, as `kind`.
+
+    Args:
+        kind: what the engine keeps of a request.
+        request: that came.
+        spec: the model.
+        max_length: longest prompt and output together.
+        most_drafts: of the engine's windows.
+        held_back: prompt tokens that are left to the first decode step.
+
+    Raises:
+        UsageError: its prompt or its own draft limit cannot be, see `output_limit` and `draft_limit`.
+    """
+    limit = output_limit(request, spec, max_length)
+    return kind(
+        request=request,
+        sequence=Sequence(request.request_id, request.prompt_ids, limit, held_back=held_back),
+        context=SequenceContext(request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size),
+        end=output_end(request, spec, limit),
+        draft_tokens=draft_limit(request, most_drafts),
+    )
 
 
 def draft_limit(request: Request, engine_limit: int) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
 from draftproof.device.machine import StepMachine, StepRecord, StepTicket
 from draftproof.device.state import SequenceRules
-from draftproof.engine.admission import draft_limit, output_end, output_limit
+from draftproof.engine.admission import RunningRequest, admitted
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
@@ -19,15 +19,13 @@ from draftproof.kernels.advance.state import EndFlag
 from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows
+from draftproof.runtime.sampler import SequenceRows, sample_rows
 from draftproof.runtime.sampling import SamplingParameters
 from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
-from draftproof.runtime.sequence import Sequence as RunningSequence
 from draftproof.runtime.state_store import WindowKind
 from draftproof.speculation.acceptance import (
     AcceptanceCounts,
     FinishReason,
-    OutputEnd,
     TruncatedRun,
     truncate_emitted,
 )
@@ -37,19 +35,13 @@ STEPS_AHEAD = 1
 
 
 @dataclass(eq=False)
-class _Running:
+class _Running(RunningRequest):
     """A request inside the engine.
 
     Attributes:
         in_flight: launched steps whose tokens have not been read; each adds at least one.
     """
 
-    request: Request
-    sequence: RunningSequence
-    context: SequenceContext
-    end: OutputEnd
-    draft_tokens: int
-    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
     in_flight: int = 0
 
     @property
@@ -111,21 +103,12 @@ class DeviceEngine(EngineLoop):
         self._faulty: list[str] = []
 
     def add(self, request: Request) -> None:
-        spec = self.model.spec
         if request.request_id in self._running:
             raise UsageError(f"request id {request.request_id} is in use")
-        limit = output_limit(request, spec, self.max_length)
-        sequence = RunningSequence(request.request_id, request.prompt_ids, limit, held_back=1)
-        running = _Running(
-            request=request,
-            sequence=sequence,
-            context=SequenceContext(
-                request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size
-            ),
-            end=output_end(request, spec, limit),
-            draft_tokens=draft_limit(request, self._draft_tokens),
+        running = admitted(
+            _Running, request, self.model.spec, self.max_length, self._draft_tokens, held_back=1
         )
-        self._scheduler.add(sequence)
+        self._scheduler.add(running.sequence)
         self._running[request.request_id] = running
 
     def abort(self, request_id: str) -> None:

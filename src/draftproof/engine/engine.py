@@ -3,43 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from draftproof.engine.admission import draft_limit, output_end, output_limit
+from draftproof.engine.admission import RunningRequest, admitted
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
 from draftproof.errors import EngineFault, UsageError
 from draftproof.kernels.acceptance.host import count_accepted
 from draftproof.models.qwen3_5 import Qwen35Model
-from draftproof.runtime.sampler import SequenceContext, SequenceRows, sample_rows
+from draftproof.runtime.sampler import SequenceRows, sample_rows
 from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
-from draftproof.runtime.sequence import Sequence as RunningSequence
 from draftproof.runtime.state_store import StateStore, WindowKind
 from draftproof.speculation.acceptance import (
     AcceptanceCounts,
     FinishReason,
-    OutputEnd,
     TruncatedRun,
     truncate_emitted,
 )
 from draftproof.speculation.drafter import CommittedRows, Drafter
-
-
-@dataclass(eq=False)
-class _Running:
-    """A request inside the engine."""
-
-    request: Request
-    sequence: RunningSequence
-    context: SequenceContext
-    end: OutputEnd
-    draft_tokens: int
-    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
 
 
 @dataclass(frozen=True)
@@ -66,7 +52,7 @@ class _CommittedRun:
     """
 
     row: int
-    running: _Running
+    running: RunningRequest
     start: int
     following: tuple[int, ...]
 
@@ -102,24 +88,13 @@ class Engine(EngineLoop):
         self._scheduler = scheduler
         self._draft_tokens = draft_tokens
         self._device = device
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, RunningRequest] = {}
 
     def add(self, request: Request) -> None:
-        spec = self.model.spec
         if request.request_id in self._running:
             raise UsageError(f"request id {request.request_id} is in use")
-        limit = output_limit(request, spec, self.max_length)
-        sequence = RunningSequence(request.request_id, request.prompt_ids, limit)
-        running = _Running(
-            request=request,
-            sequence=sequence,
-            context=SequenceContext(
-                request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size
-            ),
-            end=output_end(request, spec, limit),
-            draft_tokens=draft_limit(request, self._draft_tokens),
-        )
-        self._scheduler.add(sequence)
+        running = admitted(RunningRequest, request, self.model.spec, self.max_length, self._draft_tokens)
+        self._scheduler.add(running.sequence)
         self._running[request.request_id] = running
 
     def abort(self, request_id: str) -> None:
@@ -152,7 +127,7 @@ class Engine(EngineLoop):
                 self.abort(sequence.request_id)
             raise
 
-    def _find(self, request_id: str) -> _Running:
+    def _find(self, request_id: str) -> RunningRequest:
         return self._running[request_id]
 
     def _prompt_step(self, step: PromptStep) -> tuple[StepOutput, ...]:
@@ -219,7 +194,7 @@ class Engine(EngineLoop):
         return outputs
 
     def _sample(
-        self, batch: Sequence[_Running], hidden: Tensor, drafts: Sequence[tuple[int, ...]]
+        self, batch: Sequence[RunningRequest], hidden: Tensor, drafts: Sequence[tuple[int, ...]]
     ) -> _Sampled:
         """Draw a token at every row; `hidden` is [rows of all sequences, hidden]."""
         logits = self.model.logits(hidden)
@@ -233,7 +208,7 @@ class Engine(EngineLoop):
         split = tuple(tuple(tokens[low:high]) for low, high in pairwise(borders))
         return _Sampled(logits, tuple(first_rows), split)
 
-    def _take(self, running: _Running, emitted: tuple[int, ...]) -> TruncatedRun:
+    def _take(self, running: RunningRequest, emitted: tuple[int, ...]) -> TruncatedRun:
         """Add emitted tokens to the output up to where it ends."""
         sequence = running.sequence
         run = truncate_emitted(emitted, len(sequence.output), running.end)
@@ -247,7 +222,9 @@ class Engine(EngineLoop):
         running.context.commit(kept)
         return run
 
-    def _output(self, running: _Running, sampled: _Sampled, index: int, run: TruncatedRun) -> StepOutput:
+    def _output(
+        self, running: RunningRequest, sampled: _Sampled, index: int, run: TruncatedRun
+    ) -> StepOutput:
         """Report what a step added; a finished request leaves the engine."""
         tokens = sampled.tokens[index][: run.kept]
         logprobs: tuple[TokenLogprob, ...] = ()
@@ -287,7 +264,7 @@ class Engine(EngineLoop):
         for run, drafts in zip(drafting, self.drafter.propose(rows), strict=True):
             run.running.sequence.drafts = drafts
 
-    def _wanted(self, running: _Running) -> int:
+    def _wanted(self, running: RunningRequest) -> int:
         """Drafts that can still be of use: the pass itself adds one token more than it accepts."""
         if running.sequence.in_prompt:
             return 0

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Protocol
 
+from draftproof.engine.admission import RunningRequest
 from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
 from draftproof.errors import UsageError
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
-
-
-class RunningRequest(Protocol):
-    """A request inside an engine."""
-
-    acceptance: AcceptanceCounts
 
 
 class EngineLoop(ABC):

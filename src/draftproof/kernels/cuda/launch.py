@@ -56,14 +56,6 @@ class Kernel:
         )
         self._shared_bytes = size
 
-    def resident_blocks(self, threads: int, shared_bytes: int) -> int:
-        """Blocks of this size that one multiprocessor holds at a time."""
-        count: int = _checked(
-            self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(self._function, threads, shared_bytes),
-            f"{self.name}: occupancy",
-        )
-        return count
-
     def launch(
         self,
         grid: Sequence[int],
@@ -101,6 +93,13 @@ class Kernel:
     def _attribute(self, attribute: Any) -> int:
         value: int = _checked(self._driver.cuFuncGetAttribute(attribute, self._function), self.name)
         return value
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Of a GPU: how many blocks are resident at one a multiprocessor."""
+    count: int = torch.cuda.get_device_properties(device).multi_processor_count
+    return count
 
 
 def as_parameters(arguments: Sequence[Argument]) -> tuple[tuple[int | float, ...], tuple[Any, ...]]:

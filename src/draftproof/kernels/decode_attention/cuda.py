@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.decode_attention.parameters import (
     MULTIPROCESSORS,
     AttentionParameters,
@@ -92,8 +92,8 @@ def supports(
     """Why a call with these arguments cannot run here, or should not, or None."""
     if not projected.is_cuda or torch.cuda.get_device_capability(projected.device) < (9, 0):
         return "thread block clusters need compute capability 9.0"
-    if not is_available():
-        return "cuda-bindings or NVRTC is missing"
+    if reason := missing(projected.device):
+        return reason
     if projected.dtype is not torch.bfloat16:
         return f"activations are {projected.dtype}, not bfloat16"
     if parameters.head_dim != HEAD_DIM:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.launch import Kernel, load_kernel, multiprocessors
 from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
 from draftproof.kernels.norm.scale import NormScale
@@ -188,13 +186,6 @@ def _activation_bytes(experts: PackedExperts, rows: int) -> int:
 def _stage_bytes(experts: PackedExperts, shared: SharedExpert | None) -> int:
     formats = {experts.format} | (set() if shared is None else {shared.gate_up.format})
     return max(BLOCKS_OF_STAGE[each] * BLOCK_BYTES[each] for each in formats) + SCALE_BYTES
-
-
-@cache
-def multiprocessors(device: torch.device) -> int:
-    """How many blocks are resident at one a multiprocessor."""
-    count: int = torch.cuda.get_device_properties(device).multi_processor_count
-    return count
 
 
 def _kernel(experts: PackedExperts, shared: SharedExpert | None, rows: int, plan: Plan) -> Kernel:

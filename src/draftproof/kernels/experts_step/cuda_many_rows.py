@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.launch import Kernel, load_kernel, multiprocessors
 from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, as_experts
 from draftproof.kernels.norm.scale import NormScale
@@ -251,7 +251,7 @@ def multiply(
         *(len(routing.blocks), len(routing.offsets) - 1, rows),
         *(*scale_shape, 0.0 if norm is None else norm.epsilon),
     )
-    grid = torch.cuda.get_device_properties(device).multi_processor_count * plan.resident
+    grid = multiprocessors(device) * plan.resident
     most = len(routing.blocks) - 1 + -(-rows // BLOCK_PAIRS)
     assert most / grid + 2 <= MOST_SEGMENTS, f"{most} blocks of pairs on {grid} thread blocks"
     kernel = kernel_of(plan, routed.product if routed else None, shared.product if shared else None, device)

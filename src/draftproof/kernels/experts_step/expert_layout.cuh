@@ -79,6 +79,4 @@ struct Work {
   static __device__ __forceinline__ int shared_tile(int number) { return blockIdx.x + number * gridDim.x; }
   static __device__ __forceinline__ int unit(int number) { return first() + number * (int)gridDim.x; }
   static __device__ __forceinline__ int out_tile(int number) { return gridDim.x - 1 - blockIdx.x + number * gridDim.x; }
-  // Stages of the routed experts in a tile of down.
-  static __device__ __forceinline__ int down_stages(int routed) { return (routed + R::units - 1) / R::units * R::slices; }
 };

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.launch import Kernel, load_kernel, multiprocessors
 from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
@@ -189,7 +188,7 @@ def multiply(
     rows = x.shape[0]
     tiles = matrix.blocks.shape[0]
     kernel = _kernel(plan, matrix, rows, out, norm is not None, residual is not None, epilogue)
-    grid = min(tiles, _multiprocessors(x.device.index or 0) * plan.blocks)
+    grid = min(tiles, multiprocessors(x.device) * plan.blocks)
     kernel.launch(
         (grid,),
         (plan.warps + FINISHERS) * 32,
@@ -251,8 +250,3 @@ def _kernel(
 def _columns(rows: int) -> int:
     """Columns of the products: what holds the rows."""
     return 4 if rows <= 4 else 8 if rows <= 8 else 16
-
-
-@functools.cache
-def _multiprocessors(device: int) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from draftproof.architecture.spec import MoeSpec
-from draftproof.kernels.cuda.compiler import is_available
 from draftproof.kernels.cuda.launch import Kernel, load_kernel
+from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
 from draftproof.kernels.routing.routing import FEW_ROWS, FewRowsRouting, Routing, RoutingScratch
@@ -39,10 +39,7 @@ def supports_route(
     routing: Routing,
 ) -> str | None:
     """Why this call cannot run here, or None."""
-    if residual.device.type != "cuda" or torch.cuda.get_device_capability(residual.device) < (9, 0):
-        return "needs compute capability 9.0"
-    reason = unsupported_shape(residual.shape[0], residual.shape[1], router, spec)
-    return reason or (None if is_available() else "cuda-bindings is not installed")
+    return missing(residual.device) or unsupported_shape(residual.shape[0], residual.shape[1], router, spec)
 
 
 def unsupported_shape(rows: int, hidden: int, router: PackedMatrix, spec: MoeSpec) -> str | None:
