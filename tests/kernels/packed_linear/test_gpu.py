@@ -18,13 +18,10 @@ from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import PackedMatrix
 from draftproof.kernels.packed_weights.packing import (
     pack_dense,
-    pack_fp8,
-    pack_fp8_blocks,
     pack_int8,
-    pack_nvfp4,
     pair_gate_up,
 )
-from tools.quantization import encode_fp8_block, encode_fp8_channel, encode_nvfp4
+from tests.support.packed_matrices import fp8, fp8_blocks, nvfp4
 
 pytestmark = pytest.mark.gpu
 
@@ -42,21 +39,6 @@ def exact_products() -> Any:
 
 def random(rows: int, columns: int, seed: int) -> Tensor:
     return torch.randn(rows, columns, generator=torch.Generator().manual_seed(seed)) * 0.02
-
-
-def fp8(weight: Tensor) -> PackedMatrix:
-    encoded = encode_fp8_channel(weight)
-    return pack_fp8(encoded.weight, encoded.scale)
-
-
-def fp8_blocks(weight: Tensor) -> PackedMatrix:
-    encoded = encode_fp8_block(weight)
-    return pack_fp8_blocks(encoded.weight, encoded.scale)
-
-
-def nvfp4(weight: Tensor) -> PackedMatrix:
-    encoded = encode_nvfp4(weight)
-    return pack_nvfp4(encoded.packed, encoded.block_scale, encoded.global_scale)
 
 
 PACKERS = [pack_dense, fp8, fp8_blocks, pack_int8, nvfp4]

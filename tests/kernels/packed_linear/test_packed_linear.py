@@ -16,14 +16,11 @@ from draftproof.kernels.packed_linear.epilogue import Epilogue
 from draftproof.kernels.packed_weights.formats import PackedMatrix, WeightFormat
 from draftproof.kernels.packed_weights.packing import (
     pack_dense,
-    pack_fp8,
-    pack_fp8_blocks,
     pack_int8,
-    pack_nvfp4,
     pair_gate_up,
 )
 from draftproof.layers.linear import PackedLinear
-from tools.quantization import encode_fp8_block, encode_fp8_channel, encode_nvfp4
+from tests.support.packed_matrices import fp8, fp8_blocks, nvfp4
 
 EPSILON = 1e-6
 
@@ -38,21 +35,6 @@ def bf16(weight: Tensor) -> PackedMatrix:
 
 def bf16_with_bias(weight: Tensor) -> PackedMatrix:
     return pack_dense(weight, weight.sum(1))
-
-
-def fp8(weight: Tensor) -> PackedMatrix:
-    encoded = encode_fp8_channel(weight)
-    return pack_fp8(encoded.weight, encoded.scale)
-
-
-def fp8_blocks(weight: Tensor) -> PackedMatrix:
-    encoded = encode_fp8_block(weight)
-    return pack_fp8_blocks(encoded.weight, encoded.scale)
-
-
-def nvfp4(weight: Tensor) -> PackedMatrix:
-    encoded = encode_nvfp4(weight)
-    return pack_nvfp4(encoded.packed, encoded.block_scale, encoded.global_scale)
 
 
 PACKERS = [bf16, bf16_with_bias, fp8, fp8_blocks, pack_int8, nvfp4]
