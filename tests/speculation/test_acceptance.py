@@ -5,7 +5,6 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,30 +13,10 @@ from draftproof.speculation.acceptance import (
     FinishReason,
     OutputEnd,
     TruncatedRun,
-    accept,
     truncate_emitted,
 )
 
 STOP = 99
-
-
-def test_a_window_emits_its_accepted_drafts_and_one_token_more() -> None:
-    drafts = torch.tensor([[5, 6, 7], [5, 6, 7], [5, 6, 7], [5, 6, 7]])
-    sampled = torch.tensor([[5, 6, 7, 8], [5, 9, 7, 8], [1, 6, 7, 8], [5, 6, 7, 8]])
-    windows = accept(drafts, torch.tensor([3, 3, 3, 1]), sampled)
-    assert windows.accepted.tolist() == [3, 1, 0, 1]
-    # bonus 8; recovered 9; recovered 1; and a window of one draft, whose bonus is the token at its second row
-    assert windows.emitted.tolist() == [4, 2, 1, 2]
-
-
-def test_windows_without_drafts_emit_one_token() -> None:
-    none_in_batch = accept(
-        torch.empty((2, 0), dtype=torch.long), torch.zeros(2, dtype=torch.long), torch.ones((2, 1))
-    )
-    assert none_in_batch.accepted.tolist() == [0, 0]
-    assert none_in_batch.emitted.tolist() == [1, 1]
-    padded = accept(torch.tensor([[4, 4]]), torch.tensor([0]), torch.tensor([[4, 4, 4]]))
-    assert padded.emitted.tolist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -1,46 +1,10 @@
-"""From a verified window to output: what is accepted, what is emitted, where the output ends, and statistics.
-
-Acceptance is exact: the target draws its own token at every row, and a draft is accepted while it equals that
-draw. So the emitted tokens are the target's own, whatever proposed the drafts.
-"""
+"""What became of drafts, and when an output ends: counts and integers only. Needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-
-from torch import Tensor
-
-from draftproof.kernels.acceptance.reference import count_accepted
-
-
-@dataclass(frozen=True)
-class AcceptedWindows:
-    """Outcome of a batch of verified windows.
-
-    Window b emits the first `emitted[b]` tokens of the target's row: its accepted drafts, then one token
-    more, which is the recovered one when a draft was refused and the bonus one when none was.
-
-    Attributes:
-        accepted: [batch] int64, drafts that equal the target's tokens, up to the first that does not.
-        emitted: [batch] int64, accepted + 1.
-    """
-
-    accepted: Tensor
-    emitted: Tensor
-
-
-def accept(drafts: Tensor, draft_counts: Tensor, sampled: Tensor) -> AcceptedWindows:
-    """Accept the drafts of a batch of windows.
-
-    Args:
-        drafts: [batch, K] int64; entries from a window's draft count on are padding. K may be 0.
-        draft_counts: [batch] int64, 0 to K.
-        sampled: [batch, K + 1] int64, the target's own token at each row.
-    """
-    accepted = count_accepted(drafts, draft_counts, sampled)
-    return AcceptedWindows(accepted, accepted + 1)
 
 
 class FinishReason(Enum):

@@ -141,7 +141,7 @@ def _one_device(situation: Situation) -> Iterator[LaunchFinding]:
 
 def _lossless(tree: SourceTree) -> LaunchFinding:
     """Acceptance is by equality with the target's own draw: nothing switches it."""
-    place = function_place(tree, "draftproof/kernels/acceptance/reference.py", "accepted_counts")
+    place = function_place(tree, "draftproof/kernels/acceptance/reference.py", "count_accepted")
     places = (place,) if place else ()
     return LaunchFinding(
         check="lossless",

@@ -1,0 +1,31 @@
+"""What may come next in one output, asked row by row of a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class TokenConstraint(Protocol):
+    """Limits the tokens of one sequence. Its state moves by committed tokens only, never by drafts."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it may limit the next window's rows."""
+        ...
+
+    def allowed(self, drafts: Sequence[int], first_row: int) -> Sequence[NDArray[np.bool_] | None]:
+        """Tokens that may follow each row of a window, where row j also sees the first j drafts.
+
+        Returns:
+            For rows `first_row` to len(drafts): a mask [vocabulary], True for allowed tokens, or None when
+            all are. Rows after a draft that is not allowed are dead: anything may be said of them.
+        """
+        ...
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        """Append tokens to the output; they are allowed ones."""
+        ...
