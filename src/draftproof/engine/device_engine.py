@@ -253,7 +253,7 @@ class DeviceEngine(EngineLoop):
             self._drop(running)
             self._faulty.append(request.request_id)
             return []
-        run = self._take(running, record)
+        run, passed = self._take(running, record)
         logprobs: tuple[TokenLogprob, ...] = ()
         tokens = record.tokens[: run.kept]
         if request.parameters.logprobs is not None and logits is not None:
@@ -261,10 +261,10 @@ class DeviceEngine(EngineLoop):
         if run.finish_reason is not None:
             del self._running[request.request_id]
             self._scheduler.finish(running.sequence)
-        return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason)]
+        return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason, passed)]
 
-    def _take(self, running: _Running, record: StepRecord) -> TruncatedRun:
-        """Add a record's tokens to the output up to where it ends."""
+    def _take(self, running: _Running, record: StepRecord) -> tuple[TruncatedRun, AcceptanceCounts]:
+        """Add a record's tokens to the output up to where it ends; with what happened to its drafts."""
         sequence, tokens = running.sequence, record.tokens
         run = truncate_emitted(tokens, len(sequence.output), running.end)
         watcher = running.request.watcher
@@ -273,6 +273,7 @@ class DeviceEngine(EngineLoop):
             if stopped_at is not None:
                 run = TruncatedRun(stopped_at + 1, FinishReason.STOP)
         kept = tokens[: run.kept]
+        passed = AcceptanceCounts()
         if sequence.output:
             # The first token belongs to the prompt: its window verifies nothing.
             passed = AcceptanceCounts.of_pass(record.drafts, record.accepted, run.kept)
@@ -281,7 +282,7 @@ class DeviceEngine(EngineLoop):
         sequence.output.extend(kept)
         sequence.committed = record.length
         running.context.commit(kept)
-        return run
+        return run, passed
 
     def _drop(self, running: _Running) -> None:
         """Lose a request to a fault; its pages may hold what is not a number."""

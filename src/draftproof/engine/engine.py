@@ -144,7 +144,7 @@ class Engine(EngineLoop):
             return ()
         sampled = self._sample([running], hidden[:, -1], [()])
         run = self._take(running, sampled.tokens[0])
-        outputs = (self._output(running, sampled, 0, run),)
+        outputs = (self._output(running, sampled, 0, run, AcceptanceCounts()),)
         if run.finish_reason is None:
             following = (*sequence.prompt[begin + 1 :], sequence.newest)
             self._draft([_CommittedRun(0, running, begin, following)], hidden)
@@ -170,20 +170,22 @@ class Engine(EngineLoop):
         hidden = self.model.forward(rows, window.window)
         sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
         accepted = count_accepted(drafts, sampled.tokens)
-        runs = []
+        runs, passes = [], []
         for running, chain, tokens, right in zip(batch, drafts, sampled.tokens, accepted, strict=True):
             run = self._take(running, tokens[: right + 1])
             passed = AcceptanceCounts.of_pass(len(chain), right, run.kept)
             running.acceptance += passed
             self.acceptance += passed
             runs.append(run)
+            passes.append(passed)
         committed = [right + 1 for right in accepted]
         starts = [running.sequence.committed for running in batch]
         window.commit(committed)
         for running, count in zip(batch, committed, strict=True):
             running.sequence.committed += count
         outputs = tuple(
-            self._output(running, sampled, index, runs[index]) for index, running in enumerate(batch)
+            self._output(running, sampled, index, runs[index], passes[index])
+            for index, running in enumerate(batch)
         )
         survivors = [
             _CommittedRun(row, running, starts[row], sampled.tokens[row][: committed[row]])
@@ -223,7 +225,12 @@ class Engine(EngineLoop):
         return run
 
     def _output(
-        self, running: RunningRequest, sampled: _Sampled, index: int, run: TruncatedRun
+        self,
+        running: RunningRequest,
+        sampled: _Sampled,
+        index: int,
+        run: TruncatedRun,
+        passed: AcceptanceCounts,
     ) -> StepOutput:
         """Report what a step added; a finished request leaves the engine."""
         tokens = sampled.tokens[index][: run.kept]
@@ -236,7 +243,7 @@ class Engine(EngineLoop):
         if run.finish_reason is not None:
             del self._running[running.request.request_id]
             self._scheduler.finish(running.sequence)
-        return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason)
+        return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason, passed)
 
     def _draft(self, runs: Sequence[_CommittedRun], hidden: Tensor) -> None:
         """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from draftproof.engine.admission import RunningRequest
-from draftproof.engine.request import Completion, Request, StepOutput, TokenLogprob
+from draftproof.engine.request import Completion, Request, RequestPhase, StepOutput, TokenLogprob
 from draftproof.errors import UsageError
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
@@ -58,9 +58,19 @@ class EngineLoop(ABC):
     def check_integrity(self) -> None:
         """Nothing is lost or held twice; with no request, everything is free."""
 
+    def phase(self, request_id: str) -> RequestPhase:
+        """How far a request is."""
+        try:
+            sequence = self._find(request_id).sequence
+        except KeyError:
+            return RequestPhase.GONE
+        # A sequence that was preempted waits without a slot, but has output or committed rows behind it.
+        started = sequence.slot >= 0 or sequence.committed > 0 or bool(sequence.output)
+        return RequestPhase.STARTED if started else RequestPhase.WAITING
+
     @abstractmethod
     def _find(self, request_id: str) -> RunningRequest:
-        """A request that was added and is not finished."""
+        """A request that was added and is not finished; KeyError when there is none."""
 
     def run(self, requests: Iterable[Request]) -> tuple[Completion, ...]:
         """Run requests to their end; completions in the order of the requests.

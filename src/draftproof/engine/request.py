@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Protocol
 
 from draftproof.runtime.sampling import SamplingParameters
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
+
+
+class RequestPhase(Enum):
+    """How far an engine is with a request."""
+
+    WAITING = "waiting"
+    """No step has looked at it."""
+    STARTED = "started"
+    """Some of its prompt is computed, or being computed."""
+    GONE = "gone"
+    """Finished, aborted, lost to a fault, or never added."""
 
 
 class TextWatcher(Protocol):
@@ -62,12 +74,14 @@ class StepOutput:
         token_ids: new output tokens; a stop token is the last of them.
         logprobs: one per new token when the request asked for them, else empty.
         finish_reason: None while it goes on.
+        acceptance: what happened to the drafts of this step's window.
     """
 
     request_id: str
     token_ids: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: FinishReason | None
+    acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
 
 
 @dataclass(frozen=True)
