@@ -10,7 +10,8 @@ from draftproof.engine.request import Request
 from draftproof.links.prompts import shipped_prompts
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
-from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
+from draftproof.models.stored_linear import DenseBackend, LoadTarget
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
 from draftproof.text.tokenizer import Tokenizer
 from tests.support.engines import CPU, POSITIONS

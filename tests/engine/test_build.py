@@ -14,7 +14,7 @@ from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.request import Request
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.models.loading import LoadedModel
-from draftproof.models.stored_linear import WeightStorage
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
 from tests.support import faults
 from tests.support.checkpoints import FP32, CheckpointOptions, WrittenCheckpoint

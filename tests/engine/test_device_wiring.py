@@ -8,7 +8,8 @@ import torch
 from draftproof.engine.build import draft_slack, load_target, state_sizes, wire_device_engine
 from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.request import Request
-from draftproof.models.stored_linear import DenseBackend, WeightStorage
+from draftproof.models.stored_linear import DenseBackend
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
 from tests.support.checkpoints import WrittenCheckpoint
 from tests.support.device_engines import load_packed

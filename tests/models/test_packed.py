@@ -15,7 +15,8 @@ from draftproof.layers.linear import DenseLinear, Linear, PackedLinear, Parallel
 from draftproof.layers.mlp import GatedMlp
 from draftproof.layers.packed_mixture import PackedMixture
 from draftproof.models.loading import LoadedModel
-from draftproof.models.stored_linear import DenseBackend, WeightStorage
+from draftproof.models.stored_linear import DenseBackend
+from draftproof.models.weight_storage import WeightStorage
 from tests.models.quantized import QUANTIZED, logits_of
 from tests.models.reference import assert_same_logits
 from tests.support.checkpoints import BF16, CheckpointOptions, WrittenCheckpoint

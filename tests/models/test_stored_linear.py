@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from draftproof.models.stored_linear import DenseBackend, WeightStorage
+from draftproof.models.stored_linear import DenseBackend
+from draftproof.models.weight_storage import WeightStorage
 from tests.models.quantized import PROMPT, QUANTIZED, logits_of
 from tests.models.reference import assert_same_logits, reference_logits, reference_model, write_dequantized
 from tests.support.checkpoints import (

@@ -25,7 +25,8 @@ from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.kernels.select import kernels_for
 from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.models.loading import LoadedModel
-from draftproof.models.stored_linear import DenseBackend, WeightStorage
+from draftproof.models.stored_linear import DenseBackend
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.runtime.slots import SlotAllocator

@@ -22,7 +22,8 @@ from draftproof.engine.request import Completion, Request
 from draftproof.kernels.gated_delta_step.reference import RecurrentState
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
-from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
+from draftproof.models.stored_linear import DenseBackend, LoadTarget
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.runtime.slots import SlotAllocator

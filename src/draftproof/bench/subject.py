@@ -24,8 +24,9 @@ from draftproof.hardware.weights import weigh_precisions
 from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
-from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
+from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.synthetic import SyntheticReader, synthetic_tensors
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.state_store import StateSizes
 from draftproof.speculation.draft_vocabulary import read_draft_vocabulary
 

@@ -12,7 +12,7 @@ import typer
 
 from draftproof.cli.console import write_text
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
-from draftproof.models.stored_linear import WeightStorage
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
 
 DrafterOption = Annotated[

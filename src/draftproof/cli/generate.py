@@ -29,7 +29,7 @@ from draftproof.engine.build import BuiltEngine, build_engine
 from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.text_session import TextChunk, TextSession
 from draftproof.errors import UsageError
-from draftproof.models.stored_linear import WeightStorage
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters, fresh_seed
 from draftproof.speculation.draft_vocabulary import FREQUENT
 from draftproof.text.chat_template import ChatTemplate

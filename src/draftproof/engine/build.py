@@ -31,7 +31,8 @@ from draftproof.kernels.select import kernels_for
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.qwen3_5 import Qwen35Model
-from draftproof.models.stored_linear import DenseBackend, LoadTarget, WeightStorage
+from draftproof.models.stored_linear import DenseBackend, LoadTarget
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.pages import PageAllocator
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.runtime.slots import SlotAllocator

@@ -7,7 +7,7 @@ from enum import Enum
 
 from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS
 from draftproof.errors import UsageError
-from draftproof.models.stored_linear import WeightStorage
+from draftproof.models.weight_storage import WeightStorage
 from draftproof.speculation.draft_vocabulary import FREQUENT
 
 MAX_DRAFT_TOKENS = 16

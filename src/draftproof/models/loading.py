@@ -29,7 +29,8 @@ from draftproof.models.experts import load_mixture, load_mlp
 from draftproof.models.projections import join, load_linear, tied_head
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.models.stored_linear import LoadTarget, Matrix, Stored, WeightStorage, read_matrix
+from draftproof.models.stored_linear import LoadTarget, Matrix, Stored, read_matrix
+from draftproof.models.weight_storage import WeightStorage
 
 VISION_SKIPPED = "vision tower (text only)"
 HEAD_SKIPPED = "MTP head (drafting without it)"

@@ -18,19 +18,11 @@ from draftproof.layers.linear import (
     Nvfp4Linear,
 )
 from draftproof.models.account import TensorAccount
+from draftproof.models.weight_storage import WeightStorage
 
 ACTIVATION_SCALE = "activation scale (activations are not quantised)"
 CACHE_SCALE = "key/value cache scale (the cache is not quantised)"
 DENSE_DTYPES = ("BF16", "F16", "F32")
-
-
-class WeightStorage(Enum):
-    """How quantised weights are kept after loading."""
-
-    DENSE = "dense"
-    """As real numbers: fast on a CPU."""
-    PACKED = "packed"
-    """As stored: a quarter of the memory, unpacked at every use."""
 
 
 class DenseBackend(Enum):
