@@ -1,0 +1,144 @@
+"""Errors in OpenAI's shape, whatever went wrong: one class, and handlers for all that FastAPI raises."""
+
+from __future__ import annotations
+
+import http
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from draftproof.errors import UsageError
+from draftproof.serving.client import GenerationFailed, QueueFull
+from draftproof.serving.messages import FailureKind
+
+logger = logging.getLogger("draftproof.server")
+
+TYPE_OF_STATUS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    503: "service_unavailable_error",
+    504: "timeout_error",
+}
+STATUS_OF_FAILURE = {
+    FailureKind.REFUSED: 400,
+    FailureKind.FAULT: 500,
+    FailureKind.DEADLINE: 504,
+    FailureKind.STOPPED: 503,
+}
+
+
+class ApiError(Exception):
+    """A request that ends with an error for its client.
+
+    Args:
+        status: HTTP status code.
+        message: one line: what is wrong and what to do.
+        param: the field that is at fault, as a path like "messages[0].content".
+        code: a word for programs, like "context_length_exceeded".
+        headers: further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = dict(headers or {})
+
+    @classmethod
+    def of(cls, error: Exception) -> ApiError:
+        """The error for a client that says what happened; a defect of ours says no more than that it is
+        one."""
+        match error:
+            case ApiError():
+                return error
+            case QueueFull():
+                return cls(
+                    429, str(error), code="queue_full", headers={"retry-after": str(error.retry_after)}
+                )
+            case GenerationFailed():
+                return cls(STATUS_OF_FAILURE[error.kind], str(error), code=error.kind.value)
+            case UsageError():
+                return cls(400, str(error))
+            case HTTPException():
+                return cls(error.status_code, _words_of(error), headers=error.headers)
+            case RequestValidationError():
+                return _of_validation(error)
+        return cls(500, "the server failed on this request; its log says how", code="internal_error")
+
+    def body(self) -> dict[str, Any]:
+        """The JSON that clients parse."""
+        return {
+            "error": {
+                "message": self.message,
+                "type": TYPE_OF_STATUS.get(self.status, "invalid_request_error"),
+                "param": self.param,
+                "code": self.code,
+            }
+        }
+
+    def response(self) -> Response:
+        """The whole answer."""
+        return Response(
+            orjson.dumps(self.body()), self.status, headers=self.headers, media_type="application/json"
+        )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Answer every exception in OpenAI's shape."""
+
+    async def handle(request: Request, error: Exception) -> Response:
+        answer = ApiError.of(error)
+        if answer.status == 500:
+            logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        return answer.response()
+
+    for kind in (ApiError, HTTPException, RequestValidationError, UsageError, QueueFull, GenerationFailed):
+        app.add_exception_handler(kind, handle)
+    app.add_exception_handler(Exception, handle)
+
+
+def _words_of(error: HTTPException) -> str:
+    """Its reason; a bare status gets its standard phrase."""
+    return str(error.detail) if error.detail else http.HTTPStatus(error.status_code).phrase
+
+
+def _of_validation(error: RequestValidationError) -> ApiError:
+    """The first thing that is wrong with a body, with its path."""
+    first = error.errors()[0]
+    param = _path_of([part for part in first["loc"] if part != "body"])
+    message = str(first["msg"])
+    return ApiError(400, f"{param}: {message}" if param else message, param=param or None)
+
+
+def _path_of(location: list[str | int]) -> str:
+    """(messages, 0, content) as messages[0].content."""
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part}" if path else part
+    return path
