@@ -121,6 +121,15 @@ class DeviceEngine(EngineLoop):
     def has_work(self) -> bool:
         return self._scheduler.has_work or bool(self._held)
 
+    def reset(self) -> None:
+        # Steps in flight go on; whatever they write is cleared after them, in the order of the stream.
+        for left in (self._flights, self._held, self._faulty):
+            left.clear()
+        for running in tuple(self._running.values()):
+            self._drop(running)
+        self.machine.state.prompts.abandon([])
+        self.check_integrity()
+
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()
 

@@ -106,6 +106,13 @@ class Engine(EngineLoop):
     def has_work(self) -> bool:
         return self._scheduler.has_work
 
+    def reset(self) -> None:
+        running = [each.sequence.slot for each in self._running.values() if each.sequence.slot >= 0]
+        self.store.abandon(running)
+        for request_id in tuple(self._running):
+            self.abort(request_id)
+        self.check_integrity()
+
     def check_integrity(self) -> None:
         self._scheduler.check_integrity()
 

@@ -55,6 +55,14 @@ class EngineLoop(ABC):
         """Whether a step would do anything."""
 
     @abstractmethod
+    def reset(self) -> None:
+        """Drop all requests and whatever an exception in the middle of a step has left behind.
+
+        Raises:
+            Exception: it cannot be put right, see `check_integrity`; this engine is of no more use.
+        """
+
+    @abstractmethod
     def check_integrity(self) -> None:
         """Nothing is lost or held twice; with no request, everything is free."""
 
