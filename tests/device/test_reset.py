@@ -3,6 +3,7 @@
 import pytest
 
 from draftproof.device.machine import StepMachine
+from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.request import Request
 from draftproof.runtime.sampling import SamplingParameters
 from tests.device.conftest import Pair
@@ -27,13 +28,18 @@ def test_texts_after_a_reset_are_those_of_a_new_engine(
         engine.add(request(name))
     for _ in range(steps):
         engine.step()
-    with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="out of the blue"):
+    with monkeypatch.context() as broken:
         broken.setattr(StepMachine, part, _fail)
-        while engine.has_work:
-            engine.step()
+        with pytest.raises(RuntimeError, match="out of the blue"):
+            _run(engine)
     engine.reset()
     assert not engine.has_work
     assert engine.run([request("a"), request("b")]) == expected
+
+
+def _run(engine: DeviceEngine) -> None:
+    while engine.has_work:
+        engine.step()
 
 
 def _fail(*_: object) -> None:

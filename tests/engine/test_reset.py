@@ -26,9 +26,10 @@ def test_texts_after_a_reset_are_those_of_a_new_engine(
         engine.add(request(name))
     for _ in range(steps):
         engine.step()
-    with monkeypatch.context() as broken, pytest.raises(RuntimeError, match="out of the blue"):
+    with monkeypatch.context() as broken:
         broken.setattr(type(engine.model), "forward", _fail)
-        engine.step()
+        with pytest.raises(RuntimeError, match="out of the blue"):
+            engine.step()
     engine.reset()
     assert not engine.has_work
     assert engine.run([request("a"), request("b")]) == expected
