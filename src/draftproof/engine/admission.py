@@ -53,7 +53,9 @@ def admitted(
     return kind(
         request=request,
         sequence=Sequence(request.request_id, request.prompt_ids, limit, held_back=held_back),
-        context=SequenceContext(request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size),
+        context=SequenceContext(
+            request.parameters, request.prompt_ids, spec.end_token_ids, spec.vocab_size, request.constraint
+        ),
         end=output_end(request, spec, limit),
         draft_tokens=draft_limit(request, most_drafts),
     )

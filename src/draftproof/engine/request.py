@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from draftproof.runtime.constraint import TokenConstraint
 from draftproof.runtime.sampling import SamplingParameters
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
 
@@ -41,6 +42,7 @@ class Request:
         draft_tokens: most drafts per window for this request; None for the engine's. 0 switches speculation
             off.
         watcher: finds stop strings; None without them.
+        constraint: limits the tokens, fresh for this request; None when all are allowed.
     """
 
     request_id: str
@@ -48,6 +50,7 @@ class Request:
     parameters: SamplingParameters
     draft_tokens: int | None = None
     watcher: TextWatcher | None = None
+    constraint: TokenConstraint | None = None
 
 
 @dataclass(frozen=True)

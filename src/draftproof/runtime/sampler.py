@@ -19,6 +19,7 @@ from torch import Tensor
 
 from draftproof.errors import LogitsFault, UsageError
 from draftproof.kernels.sampling.reference import draw_tokens
+from draftproof.runtime.constraint import TokenConstraint
 from draftproof.runtime.sampling import SamplingParameters
 
 
@@ -76,8 +77,9 @@ class SequenceContext:
         parameters: the request's.
         prompt_ids: the prompt's token ids.
         eos_token_ids: the model's end-of-sequence tokens; like the request's stop tokens they cannot be
-            chosen before `min_tokens`.
+            chosen before `min_tokens`, unless the constraint leaves nothing else.
         vocabulary_size: width of the logits.
+        constraint: limits the tokens, and is moved by `commit`; None when all are allowed.
 
     Raises:
         UsageError: a token id of the parameters is not in the vocabulary.
@@ -89,6 +91,7 @@ class SequenceContext:
         prompt_ids: Sequence[int],
         eos_token_ids: Iterable[int],
         vocabulary_size: int,
+        constraint: TokenConstraint | None = None,
     ) -> None:
         for token_id in (*(token_id for token_id, _ in parameters.logit_bias), *parameters.stop_token_ids):
             if token_id >= vocabulary_size:
@@ -99,6 +102,7 @@ class SequenceContext:
         ending = {*eos_token_ids, *parameters.stop_token_ids}
         self.ending_token_ids = tuple(sorted(token_id for token_id in ending if token_id < vocabulary_size))
         self.history = TokenHistory(prompt_ids) if parameters.has_penalties else None
+        self.constraint = constraint
         self._changes_logits = parameters.has_penalties or bool(parameters.logit_bias)
 
     @property
@@ -108,8 +112,13 @@ class SequenceContext:
 
     @property
     def changes_logits(self) -> bool:
-        """True while penalties, bias or min_tokens act on the next token."""
-        return self._changes_logits or self.output_count < self.parameters.min_tokens
+        """True while penalties, bias, the constraint or min_tokens may act on the next tokens."""
+        return self._changes_logits or self.output_count < self.parameters.min_tokens or self.is_constrained
+
+    @property
+    def is_constrained(self) -> bool:
+        """True while the constraint may limit the next tokens."""
+        return self.constraint is not None and self.constraint.is_active
 
     @property
     def is_plain(self) -> bool:
@@ -121,6 +130,8 @@ class SequenceContext:
         self.output_count += len(token_ids)
         if self.history is not None:
             self.history.append(token_ids)
+        if self.constraint is not None:
+            self.constraint.commit(token_ids)
 
 
 @dataclass(frozen=True)
@@ -183,7 +194,7 @@ def sample_rows(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
 
 
 def apply_context(logits: Tensor, window: SequenceRows) -> None:
-    """Apply penalties, logit bias and min_tokens to a window's rows, in place.
+    """Apply penalties, logit bias, constraint and min_tokens to a window's rows, in place.
 
     Args:
         logits: [rows of the window, vocabulary] float32.
@@ -196,9 +207,28 @@ def apply_context(logits: Tensor, window: SequenceRows) -> None:
         token_ids, biases = zip(*parameters.logit_bias, strict=True)
         added = torch.tensor(biases, dtype=logits.dtype, device=logits.device)
         logits[:, torch.tensor(token_ids, device=logits.device)] += added
-    too_early = parameters.min_tokens - context.output_count - window.first_row
-    if too_early > 0 and context.ending_token_ids:
-        logits[:too_early, torch.tensor(context.ending_token_ids, device=logits.device)] = -torch.inf
+    too_early = range(min(parameters.min_tokens - context.output_count - window.first_row, window.count))
+    endings = context.ending_token_ids
+    rows_without_end: Sequence[int] = too_early if endings else ()
+    if context.constraint is not None and context.is_constrained:
+        masks = context.constraint.allowed(window.drafts, window.first_row)
+        _apply_masks(logits, masks)
+        # Where an answer can only end, it ends: min_tokens cannot lengthen it.
+        rows_without_end = [row for row in rows_without_end if _goes_on(masks[row], endings)]
+    if rows_without_end:
+        rows = torch.tensor(rows_without_end, device=logits.device)
+        logits[rows.unsqueeze(1), torch.tensor(endings, device=logits.device)] = -torch.inf
+
+
+def _apply_masks(logits: Tensor, masks: Sequence[NDArray[np.bool_] | None]) -> None:
+    for row, mask in zip(logits, masks, strict=True):
+        if mask is not None:
+            row.masked_fill_(torch.from_numpy(~mask).to(logits.device, non_blocking=True), -torch.inf)
+
+
+def _goes_on(mask: NDArray[np.bool_] | None, endings: Sequence[int]) -> bool:
+    """Whether a mask allows any token but the endings."""
+    return mask is None or int(np.count_nonzero(mask)) > int(np.count_nonzero(mask[list(endings)]))
 
 
 def _apply_penalties(
