@@ -1,0 +1,238 @@
+"""How many drafts the next window gets: as many as give the most tokens a second. Needs no torch.
+
+K changes the speed of a text, never the text. Every K from 0 (plain decoding) to the largest is an arm. An
+arm is worth the tokens that its windows can be expected to add, divided by the time of its step:
+
+    worth(K) = sum over sequences of expected_tokens(min(K, limit of the sequence)) / seconds(batch, K)
+
+What is not in use cannot be measured, so that a choice once made could stand forever. Other arms are
+therefore tried now and then, first the one that was not tried for longest, and what trials may lose is a
+share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly as good often.
+All of it follows from the steps that were taken: there is no chance and no clock in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from draftproof.speculation.acceptance import AcceptanceCounts
+from draftproof.speculation.acceptance_average import AcceptanceAverage
+from draftproof.speculation.step_costs import StepCosts
+
+TRIAL_SHARE = 0.01
+"""Share of the time that trials may lose, as far as the estimates know."""
+
+TRIAL_STEPS = 4
+"""Steps of one trial: the first may be a transition, which tells nothing about time."""
+
+STEPS_BETWEEN_TRIALS = 128
+"""At least so many steps lie between the begins of two trials of a size class: an arm that is wrongly thought
+to be as good as the one in use costs little too."""
+
+FOLLOWING = 1 / 16
+"""Weight of a new measurement of the arm in use."""
+
+TRYING = 1 / 4
+"""Weight of a new measurement of an arm on trial: it has few."""
+
+LARGEST_SURPRISE = 2.0
+"""A measurement counts as at most so many times what was expected: a step that waited for something else than
+itself says little."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One K for batches of one size, as things look now.
+
+    Attributes:
+        batch: sequences.
+        draft_tokens: K.
+        step_seconds: of a step.
+        expected_tokens: of one sequence and step.
+        is_chosen: whether it is worth the most.
+    """
+
+    batch: int
+    draft_tokens: int
+    step_seconds: float
+    expected_tokens: float
+    is_chosen: bool
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of one sequence."""
+        return self.expected_tokens / self.step_seconds
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for one step.
+
+    Attributes:
+        batch: sequences of the step.
+        draft_tokens: K.
+        is_trial: whether another K was thought to be worth more.
+    """
+
+    batch: int
+    draft_tokens: int
+    is_trial: bool = False
+
+
+class DraftChoice(Protocol):
+    """Decides K from step to step."""
+
+    def choose(self, limits: Sequence[int]) -> Decision:
+        """For the next step.
+
+        Args:
+            limits: most drafts of each sequence of the batch, at least one sequence; 0 for one without
+                drafts.
+        """
+        ...
+
+    def observe(self, decision: Decision, seconds: float | None, acceptance: AcceptanceCounts) -> None:
+        """Take note of a step that is over.
+
+        Args:
+            decision: that it followed.
+            seconds: it took; None when that is not what such a step takes, because something else happened in
+                between or its windows were of other sizes.
+            acceptance: of its drafts.
+        """
+        ...
+
+    def arms(self) -> tuple[Arm, ...]:
+        """What is compared; empty where nothing is."""
+        ...
+
+
+class FixedChoice:
+    """Always K, as far as the sequences' limits allow."""
+
+    def __init__(self, draft_tokens: int) -> None:
+        self._draft_tokens = draft_tokens
+
+    def choose(self, limits: Sequence[int]) -> Decision:
+        return Decision(len(limits), min(self._draft_tokens, max(limits)))
+
+    def observe(self, decision: Decision, seconds: float | None, acceptance: AcceptanceCounts) -> None:
+        """Nothing depends on it."""
+
+    def arms(self) -> tuple[Arm, ...]:
+        return ()
+
+
+@dataclass
+class _SizeClass:
+    """What is known about batches of one size class.
+
+    Attributes:
+        corrections: by K, time of a step over what was measured at the start, without what all K share.
+        tried_at: by K, the trial in which it was measured last; 0 for none.
+        drift: time of a step over what was measured at the start as far as all K share it: the machine has
+            other work, contexts grew.
+        trials: begun so far.
+        steps_since: the last one began.
+        savings: seconds that the next trial may lose; a trial takes all of them, so that trials never come
+            in rows.
+        trial: K on trial.
+        trial_steps: left of it.
+    """
+
+    corrections: list[float]
+    tried_at: list[int]
+    drift: float = 1.0
+    trials: int = 0
+    steps_since: int = 0
+    savings: float = 0.0
+    trial: int = 0
+    trial_steps: int = 0
+
+    def begin_trial(self, draft_tokens: int) -> None:
+        self.trials += 1
+        self.tried_at[draft_tokens] = self.trials
+        self.trial, self.trial_steps = draft_tokens, TRIAL_STEPS
+        self.steps_since, self.savings = 0, 0.0
+
+
+class AdaptiveChoice:
+    """The K that is worth the most, and trials of the others.
+
+    Batches are judged by size classes, each of which ends at a measured size; the last one has no end.
+
+    Args:
+        costs: of steps, measured at the start.
+        fewest_tried: least K that is tried: 1 where a plain step leaves the drafter behind, so that trying it
+            would end the speculation of its sequences.
+    """
+
+    def __init__(self, costs: StepCosts, fewest_tried: int = 0) -> None:
+        arms = costs.most_drafts + 1
+        self._costs = costs
+        self._fewest_tried = fewest_tried
+        self._average = AcceptanceAverage(costs.most_drafts)
+        self._classes = {batch: _SizeClass([1.0] * arms, [0] * arms) for batch in costs.batches}
+
+    def choose(self, limits: Sequence[int]) -> Decision:
+        batch, most = len(limits), min(max(limits), self._costs.most_drafts)
+        size = self._class_of(batch)
+        if size.trial_steps and size.trial <= most:
+            return Decision(batch, size.trial, is_trial=True)
+        worths = self._worths(limits, most)
+        best = worths.index(max(worths))
+        others = [arm for arm in range(self._fewest_tried, most + 1) if arm != best]
+        if others and size.steps_since >= STEPS_BETWEEN_TRIALS and not size.trial_steps:
+            arm = min(others, key=lambda arm: (size.tried_at[arm], -arm))
+            price = TRIAL_STEPS * self._seconds(batch, arm) * (1.0 - worths[arm] / worths[best])
+            if price <= size.savings:
+                size.begin_trial(arm)
+                return Decision(batch, arm, is_trial=True)
+        return Decision(batch, best)
+
+    def observe(self, decision: Decision, seconds: float | None, acceptance: AcceptanceCounts) -> None:
+        self._average.observe(acceptance)
+        size, arm = self._class_of(decision.batch), decision.draft_tokens
+        expected = self._seconds(decision.batch, arm)
+        size.steps_since += 1
+        size.savings += TRIAL_SHARE * expected
+        on_trial = decision.is_trial and arm == size.trial and size.trial_steps > 0
+        if on_trial:
+            size.trial_steps -= 1
+        if seconds is None:
+            return
+        surprise = min(max(seconds / expected, 1.0 / LARGEST_SURPRISE), LARGEST_SURPRISE)
+        if decision.is_trial:
+            size.corrections[arm] *= surprise**TRYING
+        else:
+            size.drift *= surprise**FOLLOWING
+
+    def arms(self) -> tuple[Arm, ...]:
+        found = []
+        for batch in self._costs.batches:
+            expected = self._average.expected_tokens
+            worths = self._worths((self._costs.most_drafts,) * batch, self._costs.most_drafts)
+            best = worths.index(max(worths))
+            found += [
+                Arm(batch, arm, self._seconds(batch, arm), expected[arm], arm == best)
+                for arm in range(len(worths))
+            ]
+        return tuple(found)
+
+    def _worths(self, limits: Sequence[int], most: int) -> list[float]:
+        """By K up to `most`: tokens a second of the whole batch; the smaller K comes first and wins ties."""
+        expected, batch = self._average.expected_tokens, len(limits)
+        return [
+            sum(expected[min(arm, limit)] for limit in limits) / self._seconds(batch, arm)
+            for arm in range(most + 1)
+        ]
+
+    def _seconds(self, batch: int, arm: int) -> float:
+        size = self._class_of(batch)
+        return self._costs.seconds(batch, arm) * size.drift * size.corrections[arm]
+
+    def _class_of(self, batch: int) -> _SizeClass:
+        ends = self._costs.batches
+        return self._classes[next((end for end in ends if batch <= end), ends[-1])]
