@@ -29,9 +29,9 @@ import torch
 from benchmarks.record import RESULTS
 from draftproof.bench.place import Gpu
 from draftproof.bench.precisions import layout_named
-from draftproof.bench.record import result_json, write_result
+from draftproof.bench.record import write_as_it_grows
 from draftproof.bench.request import AS_MANY_AS_FIT, BenchRequest, parse_backend
-from draftproof.bench.run import run_bench
+from draftproof.bench.run import bench_stages
 from draftproof.bench.shapes import first_layers, load_shape
 from draftproof.bench.subject import state_sizes
 from draftproof.errors import DraftproofError
@@ -243,9 +243,9 @@ def words(request: BenchRequest) -> list[str]:
 
 def run(chosen: Case, bandwidth: float, path: Path) -> None:
     """One case of ours."""
-    result = run_bench(chosen.request, Gpu(bandwidth), lambda line: print(line, flush=True))
+    stages = bench_stages(chosen.request, Gpu(bandwidth), lambda line: print(line, flush=True))
     command = " ".join(["python -m benchmarks.h200_all", *sys.argv[1:]])
-    write_result(path, result_json(result, f"{command} (case {chosen.name})"))
+    write_as_it_grows(stages, path, f"{command} (case {chosen.name})")
 
 
 def beside(path: Path, seconds: float) -> None:

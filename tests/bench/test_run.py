@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -123,6 +124,21 @@ def test_the_record_holds_the_request_the_raw_samples_and_the_kernels(
     assert content["commit"] == "0123abcd"
 
 
+def test_a_fault_after_the_cells_leaves_their_record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def broken(*arguments: Any) -> None:
+        raise RuntimeError("the profiler does not answer")
+
+    monkeypatch.setattr(record, "_hardware", lambda: {"gpu": "none"})
+    monkeypatch.setattr(run, "kernel_table", broken)
+    kept = tmp_path / "result.json"
+    stages = run.bench_stages(asked(draft_tokens=(0,), kernels=True), Host(), lambda line: None)
+    with pytest.raises(RuntimeError, match="does not answer"):
+        record.write_as_it_grows(stages, kept, "draftproof bench --kernels")
+    content = json.loads(kept.read_text())
+    assert len(content["figures"][0]["samples"]) == 2
+    assert content["kernel_tables"] == []
+
+
 def test_microbenchmarks_cover_every_kind_of_work() -> None:
     result = run.run_bench(asked(draft_tokens=(1,), microbenchmarks=True), Host(), lambda line: None)
     assert {each.op for each in result.microbenchmarks} >= {
@@ -145,9 +161,15 @@ def test_a_head_at_8_bits_reads_less_and_drafts_all_the_same() -> None:
 
 
 def test_a_kernel_table_of_a_device_without_kernels_is_empty() -> None:
-    result = run.run_bench(asked(draft_tokens=(1,), kernels=True), Host(), lambda line: None)
-    assert [title for title, _ in result.kernel_tables] == ["batch 1, NEXTN K=1"]
-    assert result.kernel_tables[0][1].rows == ()
+    stages = []
+    for stage in run.bench_stages(asked(draft_tokens=(1,), kernels=True), Host(), lambda line: None):
+        # A generator's mode would be its caller's, too.
+        assert not torch.is_inference_mode_enabled()
+        stages.append(stage)
+    assert [len(stage.kernel_tables) for stage in stages] == [0, 1]
+    assert [title for title, _ in stages[1].kernel_tables] == ["batch 1, NEXTN K=1"]
+    assert stages[1].kernel_tables[0][1].rows == ()
+    assert stages[1].cells == stages[0].cells
 
 
 def test_too_little_memory_is_refused_before_anything_is_made(monkeypatch: pytest.MonkeyPatch) -> None:

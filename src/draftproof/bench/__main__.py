@@ -9,7 +9,7 @@ from pathlib import Path
 
 from draftproof.bench.place import Gpu
 from draftproof.bench.precisions import LAYOUTS
-from draftproof.bench.record import require_writable, result_json, write_result
+from draftproof.bench.record import require_writable, write_as_it_grows
 from draftproof.bench.request import (
     BenchRequest,
     parse_backend,
@@ -17,7 +17,7 @@ from draftproof.bench.request import (
     parse_layers,
     parse_numbers,
 )
-from draftproof.bench.run import run_bench
+from draftproof.bench.run import bench_stages, run_bench
 from draftproof.bench.shapes import SHAPES
 from draftproof.errors import DraftproofError
 
@@ -47,13 +47,13 @@ def main(arguments: Sequence[str]) -> int:
             backends=tuple(parse_backend(each) for each in options.backend),
             seed=options.seed,
         )
-        if options.output_json is not None:
-            require_writable(options.output_json)
-        result = run_bench(request, Gpu(), _tell)
-        if options.output_json is not None:
-            command = " ".join(["python -m draftproof.bench", *arguments])
-            write_result(options.output_json, result_json(result, command))
-            _tell(f"written to {options.output_json}")
+        if options.output_json is None:
+            run_bench(request, Gpu(), _tell)
+            return 0
+        require_writable(options.output_json)
+        command = " ".join(["python -m draftproof.bench", *arguments])
+        write_as_it_grows(bench_stages(request, Gpu(), _tell), options.output_json, command)
+        _tell(f"written to {options.output_json}")
     except DraftproofError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -72,6 +72,22 @@ def result_json(result: BenchResult, command: str) -> Mapping[str, Any]:
             for each in result.microbenchmarks
         ],
     }
+
+
+def write_as_it_grows(stages: Iterable[BenchResult], path: Path, command: str) -> BenchResult:
+    """Write a result file anew at every stage of a run, so that a fault in a later one loses nothing.
+
+    Returns:
+        the whole result.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    result = None
+    for result in stages:
+        write_result(path, result_json(result, command))
+    assert result is not None
+    return result
 
 
 def require_writable(path: Path) -> None:

@@ -14,7 +14,7 @@ from draftproof.kernels.select import SelectionReport
 
 @dataclass(frozen=True)
 class BenchResult:
-    """One run.
+    """One run, as far as it has come: the last three are there when they were asked for and are done.
 
     Attributes:
         request: what was asked for.
@@ -40,6 +40,6 @@ class BenchResult:
     peak_bytes: int
     selection: SelectionReport
     cells: tuple[CellFigures, ...]
-    layer_microseconds: float | None
-    kernel_tables: tuple[tuple[str, KernelTable], ...]
-    microbenchmarks: tuple[MicroFigure, ...]
+    layer_microseconds: float | None = None
+    kernel_tables: tuple[tuple[str, KernelTable], ...] = ()
+    microbenchmarks: tuple[MicroFigure, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
@@ -44,14 +44,23 @@ class _Bench:
 
     request: BenchRequest
     place: Place
+    kernels: StepKernels
     subject: Subject
     machines: dict[int, StepMachine]
     bandwidth: float
+    load_seconds: float
     recorder: Recorder
 
 
 def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
-    """Carry out a request.
+    """Carry out a request; parameters and errors as of `bench_stages`, of which this is the last."""
+    *_, result = bench_stages(request, place, tell)
+    return result
+
+
+def bench_stages(request: BenchRequest, place: Place, tell: Tell) -> Iterator[BenchResult]:
+    """Carry out a request part by part: what has been found so far, whenever something came to it. A fault in
+    a later part, such as a profiler that does not answer, leaves what the earlier ones found.
 
     Args:
         request: what to measure.
@@ -63,6 +72,38 @@ def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
         UnsupportedRequest: no kernel for this precision on this GPU.
         EngineFault: a kernel gave something that is not a number.
     """
+    bench = _prepare(request, place, tell)
+    with torch.inference_mode():
+        cells = _measure(bench, tell)
+    result = BenchResult(
+        request=request,
+        layout_title=bench.subject.layout.title,
+        layers=len(bench.subject.spec.layers),
+        bandwidth=bench.bandwidth,
+        load_seconds=bench.load_seconds,
+        plan=bench.subject.plan,
+        peak_bytes=place.peak_bytes(),
+        selection=bench.kernels.report,
+        cells=cells,
+    )
+    yield result
+    # Not around a yield: the mode would be the caller's, too.
+    if request.layers is not None:
+        with torch.inference_mode():
+            result = replace(result, layer_microseconds=_layer_microseconds(bench, tell))
+        yield result
+    if request.kernels:
+        with torch.inference_mode():
+            result = replace(result, kernel_tables=_tables(bench, tell))
+        yield result
+    if request.microbenchmarks:
+        with torch.inference_mode():
+            result = replace(result, microbenchmarks=_microbenchmarks(bench, tell))
+        yield result
+
+
+def _prepare(request: BenchRequest, place: Place, tell: Tell) -> _Bench:
+    """Kernels chosen and checked, weights and state made."""
     device = place.device
     kernels = kernels_for(device, dict(request.backends), tell)
     bandwidth = place.read_bandwidth()
@@ -84,28 +125,10 @@ def run_bench(request: BenchRequest, place: Place, tell: Tell) -> BenchResult:
         f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "
         f"outputs' spread ({worst.op}, {worst.subject})"
     )
+    recorder = Eager() if request.eager else recorder_for(device)
     with torch.inference_mode():
-        recorder = Eager() if request.eager else recorder_for(device)
         machines = _machines(request, subject, kernels, recorder)
-        bench = _Bench(request, place, subject, machines, bandwidth, recorder)
-        cells = _measure(bench, tell)
-        layer_microseconds = _layer_microseconds(bench, kernels, tell) if request.layers is not None else None
-        tables = _tables(bench, kernels, tell) if request.kernels else ()
-        micro = _microbenchmarks(bench, kernels, tell) if request.microbenchmarks else ()
-    return BenchResult(
-        request=request,
-        layout_title=subject.layout.title,
-        layers=len(subject.spec.layers),
-        bandwidth=bandwidth,
-        load_seconds=load_seconds,
-        plan=subject.plan,
-        peak_bytes=place.peak_bytes(),
-        selection=kernels.report,
-        cells=cells,
-        layer_microseconds=layer_microseconds,
-        kernel_tables=tables,
-        microbenchmarks=micro,
-    )
+    return _Bench(request, place, kernels, subject, machines, bandwidth, load_seconds, recorder)
 
 
 def _machines(
@@ -175,7 +198,7 @@ def _draft_rows(subject: Subject) -> int | None:
     return round(model.head.drafts.matrix.bytes / model.lm_head.bytes * model.lm_head.rows)
 
 
-def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> float | None:
+def _layer_microseconds(bench: _Bench, tell: Tell) -> float | None:
     """Time of one layer in plain decoding: the step of all loaded layers less that of half of them."""
     request, subject = bench.request, bench.subject
     count = len(subject.spec.layers)
@@ -190,7 +213,7 @@ def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> floa
             model=replace(subject.model, layers=subject.model.layers[:layers], head=None),
             state=replace(subject.state, trunk=subject.state.trunk[:layers]),
         )
-        machine = _machine(part, kernels, StepShape(batch, 0), bench.recorder, None)
+        machine = _machine(part, bench.kernels, StepShape(batch, 0), bench.recorder, None)
         samples = []
         for _ in range(request.repeats):
             rewind(subject.state, batch, request.context, 0)
@@ -202,7 +225,7 @@ def _layer_microseconds(bench: _Bench, kernels: StepKernels, tell: Tell) -> floa
     return found
 
 
-def _tables(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
+def _tables(bench: _Bench, tell: Tell) -> tuple[tuple[str, KernelTable], ...]:
     tables = []
     for cell in _cells(bench.request):
         rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
@@ -211,7 +234,7 @@ def _tables(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[tuple[str,
         def step(machine: StepMachine = machine, cell: Cell = cell) -> None:
             machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST)
 
-        table = kernel_table(bench.place, step, {"packed_linear": _products(bench, kernels, cell)})
+        table = kernel_table(bench.place, step, {"packed_linear": _products(bench, cell)})
         tell(
             f"{cell.title}: {table.launches:.0f} kernels, their sum {table.kernel_microseconds:.0f} us, "
             f"the step {table.step_microseconds:.0f} us"
@@ -223,22 +246,22 @@ def _tables(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[tuple[str,
     return tuple(tables)
 
 
-def _products(bench: _Bench, kernels: StepKernels, cell: Cell) -> tuple[str, ...]:
+def _products(bench: _Bench, cell: Cell) -> tuple[str, ...]:
     """The matrices that one step multiplies by, in order."""
     found = []
 
     def noting(x: Tensor, matrix: PackedMatrix, **named: Any) -> None:
         found.append(describe(matrix))
-        kernels.packed_linear(x, matrix, **named)
+        bench.kernels.packed_linear(x, matrix, **named)
 
     shape = StepShape(cell.batch, cell.draft_tokens)
-    noted = replace(kernels, packed_linear=noting)
+    noted = replace(bench.kernels, packed_linear=noting)
     machine = _machine(bench.subject, noted, shape, Eager(), cell.simulated)
     machine.collect(machine.launch(range(cell.batch), cell.draft_tokens, RowChoice.LARGEST))
     return tuple(found)
 
 
-def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[MicroFigure, ...]:
+def _microbenchmarks(bench: _Bench, tell: Tell) -> tuple[MicroFigure, ...]:
     """For every number of rows that the cells have, once."""
     figures = []
     seen = set()
@@ -249,7 +272,7 @@ def _microbenchmarks(bench: _Bench, kernels: StepKernels, tell: Tell) -> tuple[M
         seen.add(shape)
         rewind(bench.subject.state, cell.batch, bench.request.context, cell.draft_tokens)
         tell(f"kernels alone, {shape.all_rows} rows (batch {shape.batch}, K={shape.draft_tokens}):")
-        for each in microbenchmarks(bench.place, bench.subject, kernels, bench.recorder, shape):
+        for each in microbenchmarks(bench.place, bench.subject, bench.kernels, bench.recorder, shape):
             tell(
                 f"  {each.microseconds:8.2f} us  {each.nbytes / 1e6:8.2f} MB  "
                 f"{each.share(bench.bandwidth):6.1%} of bandwidth  {each.op}: {each.subject}"

@@ -96,17 +96,17 @@ def bench(
         seed=seed,
     )
     from draftproof.bench.place import Gpu
-    from draftproof.bench.record import require_writable, result_json, write_result
-    from draftproof.bench.run import run_bench
+    from draftproof.bench.record import require_writable, result_json, write_as_it_grows
+    from draftproof.bench.run import bench_stages, run_bench
 
-    if output_json is not None:
+    tell, command = _tell_aside if as_json else _tell, " ".join(["draftproof", *sys.argv[1:]])
+    if output_json is None:
+        result = run_bench(request, Gpu(), tell)
+    else:
         require_writable(output_json)
-    result = run_bench(request, Gpu(), _tell_aside if as_json else _tell)
-    content = result_json(result, " ".join(["draftproof", *sys.argv[1:]]))
-    if output_json is not None:
-        write_result(output_json, content)
+        result = write_as_it_grows(bench_stages(request, Gpu(), tell), output_json, command)
     if as_json:
-        write_text(json.dumps(content, indent=1) + "\n")
+        write_text(json.dumps(result_json(result, command), indent=1) + "\n")
     return 0
 
 
