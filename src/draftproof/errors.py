@@ -119,3 +119,28 @@ class SourceError(StackError):
         super().__init__(message)
         self.file = file
         self.line = line
+
+
+_EXTRAS = {
+    **dict.fromkeys(("triton", "cuda"), "gpu"),
+    **dict.fromkeys(("fastapi", "llguidance", "orjson", "prometheus_client", "uvicorn"), "server"),
+}
+"""The extra of draftproof that brings a package, where it is not "engine"."""
+_GPU_OUT_OF_MEMORY = "OutOfMemoryError"
+"""torch's own class, by name: most commands never import torch."""
+
+
+def known_problem(error: Exception) -> DraftproofError | None:
+    """The error of this tree that says what `error` means to a user; None for a defect of draftproof."""
+    if isinstance(error, DraftproofError):
+        return error
+    if isinstance(error, MemoryError):
+        return EnvironmentProblem("out of memory")
+    if type(error).__name__ == _GPU_OUT_OF_MEMORY:
+        remedy = "Lower --max-length or --batch, or free the GPU of other processes."
+        return EnvironmentProblem("the GPU is out of memory", remedy)
+    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("draftproof"):
+        extra = _EXTRAS.get(str(error.name).partition(".")[0], "engine")
+        message = f"the package {error.name} is not installed"
+        return EnvironmentProblem(message, f"Run: pip install 'draftproof[{extra}]'")
+    return None

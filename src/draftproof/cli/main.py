@@ -27,16 +27,13 @@ import typer
 
 from draftproof import __version__
 from draftproof.cli.console import silence_standard_output, write_error, write_text
-from draftproof.errors import DraftproofError, EnvironmentProblem, UsageError
+from draftproof.errors import UsageError, known_problem
 
 INTERNAL_DEFECT = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 _TRACEBACK = "--traceback"
-_GPU_PACKAGES = frozenset({"triton", "cuda"})
-_GPU_OUT_OF_MEMORY = "OutOfMemoryError"
-"""torch's own class, by name: most commands never import torch."""
 # typer brings its own copy of click, so the class has no import path that holds for every version.
 _USAGE_ERRORS: tuple[type[BaseException], ...] = tuple(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
@@ -204,17 +201,9 @@ def _draftproof(
 
 
 def _report(error: Exception, as_json: bool) -> int:
-    if isinstance(error, DraftproofError):
-        return write_error(type(error).__name__, error.message, error.remedy, error.exit_code, as_json)
-    if isinstance(error, MemoryError):
-        return _report(EnvironmentProblem("out of memory"), as_json)
-    if type(error).__name__ == _GPU_OUT_OF_MEMORY:
-        remedy = "Lower --max-length or --batch, or free the GPU of other processes."
-        return _report(EnvironmentProblem("the GPU is out of memory", remedy), as_json)
-    if isinstance(error, ModuleNotFoundError) and not str(error.name).startswith("draftproof"):
-        message = f"the package {error.name} is not installed"
-        extra = "gpu" if str(error.name).partition(".")[0] in _GPU_PACKAGES else "engine"
-        return _report(EnvironmentProblem(message, f"Run: pip install 'draftproof[{extra}]'"), as_json)
+    known = known_problem(error)
+    if known is not None:
+        return write_error(type(known).__name__, known.message, known.remedy, known.exit_code, as_json)
     message = f"{type(error).__name__}: {error}".strip().splitlines()[0]
     remedy = f"This is a defect in draftproof; run the same command with {_TRACEBACK} and report it"
     return write_error("InternalDefect", message, remedy, INTERNAL_DEFECT, as_json)

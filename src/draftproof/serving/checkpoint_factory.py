@@ -1,0 +1,54 @@
+"""Makes the engine of a checkpoint inside the engine process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from draftproof.checkpoint.checkpoint import open_checkpoint
+from draftproof.engine.config import EngineConfig
+from draftproof.serving.factory import ServedEngine
+from draftproof.serving.messages import EngineReady
+
+
+@dataclass(frozen=True)
+class CheckpointFactory:
+    """A checkpoint and how to run it.
+
+    Attributes:
+        checkpoint: a folder, a repository in the local cache, or "tiny".
+        config: of the engine.
+    """
+
+    checkpoint: str
+    config: EngineConfig
+
+    def make(self, report: Callable[[str], None]) -> ServedEngine:
+        """Load and wire, see `EngineFactory`."""
+        report("starting torch")
+        # Here and not above: the process that sends this object over has no torch.
+        from draftproof.engine.build import build_engine
+        from draftproof.text.grammar import GrammarCompiler
+        from draftproof.text.tokenizer import Tokenizer
+
+        report(f"loading {self.checkpoint}")
+        opened = open_checkpoint(self.checkpoint)
+        built = build_engine(opened, self.config)
+        assert opened.folder is not None
+        tokenizer = Tokenizer.load(opened.folder)
+        spec = built.spec
+        ready = EngineReady(
+            max_length=built.max_length,
+            max_sequences=self.config.max_sequences,
+            vocabulary_size=spec.vocab_size,
+            end_token_ids=tuple(spec.end_token_ids),
+            drafter_name=built.engine.drafter_name,
+            draft_tokens=self.config.window_rows - 1,
+            device=self.config.device,
+            load_lines=(
+                f"{built.report.taken} tensors loaded",
+                *(f"{count} tensors left out: {reason}" for reason, count in built.report.skipped),
+            ),
+        )
+        constraints = GrammarCompiler(tokenizer, spec.end_token_ids, spec.vocab_size)
+        return ServedEngine(built.engine, tokenizer, constraints, ready)
