@@ -8,17 +8,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-WATCHED_ROWS = 64
-"""More than two windows have."""
-
-
 class TokenConstraint(Protocol):
     """Limits the tokens of one sequence. Its state moves by committed tokens only, never by drafts."""
 
     @property
     def is_active(self) -> bool:
-        """Whether it may limit one of the next `WATCHED_ROWS` tokens: steps may be launched before the last
-        one's tokens are known."""
+        """Whether it may limit one of the next `text.output_rules.WATCHED_TOKENS` tokens: steps may be launched
+        before the tokens of the last one are known."""
         ...
 
     def allowed(self, drafts: Sequence[int], first_row: int) -> Sequence[NDArray[np.bool_] | None]:

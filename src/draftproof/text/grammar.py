@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Protocol
+from functools import cached_property
 
+import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.text.output_rules import OutputRules
+from draftproof.errors import UsageError
+from draftproof.text.output_constraint import OutputConstraint, OutputVocabulary
+from draftproof.text.output_rules import Grammar, GrammarKind, OutputRules
+from draftproof.text.reasoning import REASONING_BEGIN, REASONING_END
 from draftproof.text.tokenizer import Tokenizer
+from draftproof.text.tool_calls import CALL_BEGIN, CALL_END
 
+MOST_KEPT_GRAMMARS = 64
+MOST_GRAMMAR_CHARACTERS = 1 << 20
 
-class OutputConstraint(Protocol):
-    """`runtime.constraint.TokenConstraint`, which stands in a higher layer."""
+JSON_WHITESPACE = r"[ ]?|\n[ ]{0,32}"
+"""Between the parts of a JSON text: what printers write. Without a bound a model can go on with blanks until
+its length limit."""
 
-    @property
-    def is_active(self) -> bool: ...
-
-    def allowed(self, drafts: Sequence[int], first_row: int) -> Sequence[NDArray[np.bool_] | None]: ...
-
-    def commit(self, token_ids: Sequence[int]) -> None: ...
+TEXT_MARKERS = (CALL_BEGIN, CALL_END, REASONING_BEGIN, REASONING_END)
+"""Tokens that are part of an answer's text, even where a tokenizer marks them as special."""
 
 
 class GrammarCompiler:
-    """Makes constraints; compiled grammars are kept, so that a schema is compiled once.
+    """Makes constraints; compiled grammars are kept, so that a schema is compiled once. Threads may share it.
 
     Args:
         tokenizer: of the checkpoint.
@@ -33,7 +40,10 @@ class GrammarCompiler:
     """
 
     def __init__(self, tokenizer: Tokenizer, end_token_ids: Sequence[int], vocabulary_size: int) -> None:
-        raise NotImplementedError
+        self._tokenizer = tokenizer
+        self._vocabulary = OutputVocabulary(tokenizer, end_token_ids, vocabulary_size)
+        self._kept: OrderedDict[Grammar, llguidance.LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
 
     def constraint(self, rules: OutputRules) -> OutputConstraint | None:
         """A constraint for one output; None when the rules leave every token free.
@@ -41,7 +51,11 @@ class GrammarCompiler:
         Raises:
             UsageError: see `check`.
         """
-        raise NotImplementedError
+        grammar, thinking = rules.grammar, rules.thinking
+        if grammar is None and (thinking is None or thinking.budget is None):
+            return None
+        matcher = None if grammar is None else _Matcher(self._compiled(grammar).deep_copy())
+        return OutputConstraint(self._vocabulary, thinking, matcher)
 
     def check(self, rules: OutputRules) -> None:
         """Refuse rules that cannot be followed; takes milliseconds, seconds for very large schemas.
@@ -50,4 +64,119 @@ class GrammarCompiler:
             UsageError: the grammar has a fault (it is named), allows nothing, or the tokenizer has no token
                 that ends reasoning.
         """
-        raise NotImplementedError
+        self.constraint(rules)
+
+    def _compiled(self, grammar: Grammar) -> llguidance.LLMatcher:
+        with self._lock:
+            kept = self._kept.get(grammar)
+            if kept is not None:
+                self._kept.move_to_end(grammar)
+                return kept
+        compiled = self._compile(grammar)
+        with self._lock:
+            self._kept[grammar] = compiled
+            while len(self._kept) > MOST_KEPT_GRAMMARS:
+                self._kept.popitem(last=False)
+        return compiled
+
+    def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
+        if len(grammar.text) > MOST_GRAMMAR_CHARACTERS:
+            raise UsageError(
+                f"the {grammar.kind.value} has {len(grammar.text)} characters; "
+                f"allowed: {MOST_GRAMMAR_CHARACTERS}"
+            )
+        matcher = llguidance.LLMatcher(self._llguidance_tokenizer, _in_llguidance(grammar), log_level=0)
+        error = matcher.get_error()
+        if error:
+            raise UsageError(f"the {grammar.kind.value} cannot be used: {_one_line(error)}")
+        if not any(matcher.compute_logit_bias()):
+            raise UsageError(f"the {grammar.kind.value} allows no answer")
+        return matcher
+
+    @cached_property
+    def _llguidance_tokenizer(self) -> llguidance.LLTokenizer:
+        ends = sorted(self._vocabulary.end_token_ids)
+        if not ends:
+            raise UsageError("the checkpoint names no token that ends an output, so no grammar can end")
+        source = _TokenSource(self._tokenizer, self._vocabulary.pieces, ends[0])
+        return llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(source), n_vocab=self._vocabulary.size, eos_token=ends
+        )
+
+
+class _Matcher:
+    """An `output_constraint.GrammarMatcher` by llguidance."""
+
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+
+    @property
+    def may_end(self) -> bool:
+        return self._matcher.is_accepting() and not self._matcher.is_error()
+
+    def mask(self) -> NDArray[np.bool_]:
+        mask = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8) != 0
+        # A parser that has hit one of its limits would say that the answer may end. It is not a whole one:
+        # nothing is allowed, which ends this request, and no other, with a fault.
+        return np.zeros_like(mask) if self._matcher.is_error() else mask
+
+    def take(self, token_id: int) -> bool:
+        return self._matcher.try_consume_tokens([token_id]) == 1
+
+    def back(self, count: int) -> None:
+        self._matcher.rollback(count)
+
+
+class _TokenSource:
+    """What llguidance asks of a tokenizer."""
+
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, pieces: Sequence[bytes], end_token_id: int) -> None:
+        text_markers = {tokenizer.token_id(marker) for marker in TEXT_MARKERS}
+        self._tokenizer = tokenizer
+        self.tokens = pieces
+        self.eos_token_id = end_token_id
+        self.special_token_ids = sorted(tokenizer.special_ids - text_markers)
+
+    def __call__(self, text: str) -> list[int]:
+        return self._tokenizer.encode_rendered(text)
+
+
+def _in_llguidance(grammar: Grammar) -> str:
+    """A grammar as llguidance takes it.
+
+    Raises:
+        UsageError: it is not written as its kind says.
+    """
+    kind, text = grammar.kind, grammar.text
+    if kind is GrammarKind.JSON_OBJECT:
+        kind, text = GrammarKind.JSON_SCHEMA, '{"type": "object"}'
+    if kind is GrammarKind.JSON_SCHEMA:
+        try:
+            return llguidance.LLMatcher.grammar_from_json_schema(
+                text, defaults={"whitespace_pattern": JSON_WHITESPACE}
+            )
+        except ValueError as error:
+            raise UsageError(f"the {grammar.kind.value} cannot be used: {_one_line(str(error))}") from error
+    if kind is GrammarKind.REGEX:
+        return llguidance.LLMatcher.grammar_from_regex(text)
+    if kind is GrammarKind.CHOICE:
+        text = f"start: {' | '.join(json.dumps(choice) for choice in _choices(text))}"
+    return llguidance.LLMatcher.grammar_from_lark(text)
+
+
+def _choices(text: str) -> list[str]:
+    try:
+        choices = json.loads(text)
+    except (ValueError, RecursionError):
+        choices = None
+    if not isinstance(choices, list) or not choices or not all(isinstance(each, str) for each in choices):
+        raise UsageError("choice must be a JSON list of at least one text")
+    return choices
+
+
+def _one_line(message: str) -> str:
+    """An error of llguidance without its pictures of the grammar."""
+    first, *others = message.strip().splitlines()
+    return ": ".join([first.removesuffix(":"), *(line for line in others if line.startswith("error: "))])

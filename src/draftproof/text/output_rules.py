@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+WATCHED_TOKENS = 64
+"""How far ahead of the committed tokens a limit is announced; more than two windows have."""
+
 
 class GrammarKind(Enum):
     """How a grammar is written."""
@@ -35,8 +38,10 @@ class Thinking:
     """The reasoning before the answer.
 
     Attributes:
-        begins_open: the prompt ends inside the reasoning, so the output begins there.
-        budget: most reasoning tokens; after so many the end of reasoning is forced. None for no limit.
+        begins_open: the prompt ends inside the reasoning, so the output begins there; otherwise the output
+            may begin with ``<think>``.
+        budget: most tokens between ``<think>`` and ``</think>``; after so many ``</think>`` is forced. None
+            for no limit.
     """
 
     begins_open: bool
