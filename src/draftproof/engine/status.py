@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from draftproof.speculation.acceptance import AcceptanceCounts
+from draftproof.speculation.draft_choice import DraftArm as DraftArm  # a part of the status
 
 
 class AlarmKind(Enum):
@@ -29,25 +30,6 @@ class Alarm:
     kind: AlarmKind
     message: str
     request_ids: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DraftArm:
-    """One choice of K for batches of one size.
-
-    Attributes:
-        batch: sequences.
-        draft_tokens: K; 0 is plain decoding.
-        step_seconds: of a step, measured.
-        tokens_per_second: of one sequence that is to be expected with the acceptance seen so far.
-        is_chosen: whether it is the one in use.
-    """
-
-    batch: int
-    draft_tokens: int
-    step_seconds: float
-    tokens_per_second: float
-    is_chosen: bool
 
 
 @dataclass(frozen=True)

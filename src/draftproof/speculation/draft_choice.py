@@ -43,27 +43,22 @@ itself says little."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """One K for batches of one size, as things look now.
+class DraftArm:
+    """One choice of K for batches of one size.
 
     Attributes:
         batch: sequences.
-        draft_tokens: K.
-        step_seconds: of a step.
-        expected_tokens: of one sequence and step.
-        is_chosen: whether it is worth the most.
+        draft_tokens: K; 0 is plain decoding.
+        step_seconds: of a step, measured.
+        tokens_per_second: of one sequence that is to be expected with the acceptance seen so far.
+        is_chosen: whether it is the one in use.
     """
 
     batch: int
     draft_tokens: int
     step_seconds: float
-    expected_tokens: float
+    tokens_per_second: float
     is_chosen: bool
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of one sequence."""
-        return self.expected_tokens / self.step_seconds
 
 
 @dataclass(frozen=True)
@@ -104,7 +99,7 @@ class DraftChoice(Protocol):
         """
         ...
 
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[DraftArm, ...]:
         """What is compared; empty where nothing is."""
         ...
 
@@ -121,7 +116,7 @@ class FixedChoice:
     def observe(self, decision: Decision, seconds: float | None, acceptance: AcceptanceCounts) -> None:
         """Nothing depends on it."""
 
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[DraftArm, ...]:
         return ()
 
 
@@ -209,16 +204,13 @@ class AdaptiveChoice:
         else:
             size.drift *= surprise**FOLLOWING
 
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[DraftArm, ...]:
         found = []
         for batch in self._costs.batches:
-            expected = self._average.expected_tokens
             worths = self._worths((self._costs.most_drafts,) * batch, self._costs.most_drafts)
             best = worths.index(max(worths))
-            found += [
-                Arm(batch, arm, self._seconds(batch, arm), expected[arm], arm == best)
-                for arm in range(len(worths))
-            ]
+            for arm, worth in enumerate(worths):
+                found.append(DraftArm(batch, arm, self._seconds(batch, arm), worth / batch, arm == best))
         return tuple(found)
 
     def _worths(self, limits: Sequence[int], most: int) -> list[float]:
