@@ -23,6 +23,16 @@ class DrafterName(Enum):
     NEXTN = "nextn"
 
 
+class DraftPolicy(Enum):
+    """Who decides how many drafts a window gets."""
+
+    FIXED = "fixed"
+    """K drafts, always."""
+    ADAPTIVE = "adaptive"
+    """As many, up to K, as give the most tokens a second: step costs are measured at the start, and
+    acceptance is watched."""
+
+
 class ComputeType(Enum):
     """Precision of activations and dense weights."""
 
@@ -37,6 +47,7 @@ class EngineConfig:
     Attributes:
         drafter: what proposes tokens.
         draft_tokens: most drafts of one window (K); 0 is plain decoding.
+        draft_policy: who decides how many of them a window gets.
         draft_vocabulary: what drafts are chosen among on a GPU: "frequent" tokens, "all", how many of the
             frequent ones, or a file that names them. On a CPU it is all, whatever "frequent" may say.
         max_sequences: sequences that run at a time.
@@ -52,6 +63,7 @@ class EngineConfig:
 
     drafter: DrafterName = DrafterName.NEXTN
     draft_tokens: int = 3
+    draft_policy: DraftPolicy = DraftPolicy.FIXED
     draft_vocabulary: str = FREQUENT
     max_sequences: int = 8
     max_length: int | None = None
