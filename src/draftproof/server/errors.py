@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -82,6 +82,9 @@ class ApiError(Exception):
                 return cls(STATUS_OF_FAILURE[error.kind], str(error), code=error.kind.value)
             case UsageError():
                 return cls(400, str(error))
+            case HTTPException(__cause__=ApiError() as cause):
+                # FastAPI's own words for whatever happens while it reads a body.
+                return cause
             case HTTPException():
                 return cls(error.status_code, _words_of(error), headers=error.headers)
             case RequestValidationError():
@@ -110,7 +113,7 @@ def install_error_handlers(app: FastAPI) -> None:
     """Answer every exception in OpenAI's shape."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        answer = ApiError.of(error)
+        answer = _of_route(request, error) or ApiError.of(error)
         if answer.status == 500:
             logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         return answer.response()
@@ -120,25 +123,43 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, handle)
 
 
+def _of_route(request: Request, error: Exception) -> ApiError | None:
+    """The router's own refusals, in words; it gives none itself."""
+    if not isinstance(error, HTTPException) or error.detail != http.HTTPStatus(error.status_code).phrase:
+        return None
+    words = {
+        404: f"there is no {request.url.path} here; /openapi.json lists what there is",
+        405: f"{request.url.path} does not take {request.method}",
+    }
+    found = words.get(error.status_code)
+    return None if found is None else ApiError(error.status_code, found, headers=error.headers)
+
+
 def _words_of(error: HTTPException) -> str:
     """Its reason; a bare status gets its standard phrase."""
     return str(error.detail) if error.detail else http.HTTPStatus(error.status_code).phrase
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The first thing that is wrong with a body, with its path."""
-    first = error.errors()[0]
-    param = _path_of([part for part in first["loc"] if part != "body"])
-    message = str(first["msg"])
-    return ApiError(400, f"{param}: {message}" if param else message, param=param or None)
+    """The first thing that is wrong with a body, with its path; of a field that may be of several kinds, what
+    each of them asks for."""
+    problems = [(_path_of(problem["loc"], error.body), str(problem["msg"])) for problem in error.errors()]
+    path = problems[0][0]
+    words = " or ".join(dict.fromkeys(message for where, message in problems if where == path))
+    return ApiError(400, f"{path}: {words}" if path else words, param=path or None)
 
 
-def _path_of(location: list[str | int]) -> str:
-    """(messages, 0, content) as messages[0].content."""
-    path = ""
+def _path_of(location: Sequence[str | int], body: object) -> str:
+    """("body", "messages", 0, "content", "str") as messages[0].content: names of alternatives are left out.
+
+    Args:
+        location: of a problem, as pydantic gives it.
+        body: in which it is.
+    """
+    path, value = "", body
     for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        else:
-            path += f".{part}" if path else part
+        if isinstance(part, int) and isinstance(value, list) and part < len(value):
+            path, value = f"{path}[{part}]", value[part]
+        elif isinstance(part, str) and isinstance(value, dict) and (part in value or part == location[-1]):
+            path, value = f"{path}.{part}" if path else part, value.get(part)
     return path
