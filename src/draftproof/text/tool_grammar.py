@@ -1,13 +1,42 @@
-"""Which calls of functions an answer may, must or must not hold, as a grammar."""
+"""Which calls of functions an answer may, must or must not hold, as a grammar.
+
+Parameters come in the order of the schema, the required ones always. A strict function's values obey their
+schemas; those of others have the right JSON type. Texts run up to their end tag, whatever is in them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from draftproof.text.output_rules import Grammar
-from draftproof.text.tool_calls import ToolFunction
+from draftproof.errors import UsageError
+from draftproof.text.output_rules import Grammar, GrammarKind
+from draftproof.text.tool_calls import (
+    CALL_BEGIN,
+    CALL_END,
+    FUNCTION_BEGIN,
+    FUNCTION_END,
+    PARAMETER_BEGIN,
+    PARAMETER_END,
+    Json,
+    ToolFunction,
+    resolved,
+)
+
+_VALUE_END = f"\n{PARAMETER_END}\n"
+_TEXT = "text"
+_RULES = f"""
+{_TEXT}[suffix={json.dumps(_VALUE_END)}]: /(?s:.*)/
+free: "{PARAMETER_BEGIN}" /[^<>\\n]{{1,128}}/ ">\\n" {_TEXT}
+"""
+_FREE_CONTENT = f"""
+content[suffix="{CALL_BEGIN}"]: /(?s:.*)/
+CONTENT: /(?s:.*)/ & ~/(?s:.*{CALL_BEGIN}.*)/
+"""
+_UNENFORCEABLE_OF_TEXTS = ("pattern", "format", "minLength", "maxLength")
+_MOST_NESTED_SCHEMAS = 32
 
 
 class ToolChoiceMode(Enum):
@@ -25,7 +54,7 @@ class ToolChoice:
 
     Attributes:
         mode: whether calls may or must be.
-        name: of the function that must be called, when the mode is NAMED.
+        name: of the function that must be called, once, when the mode is NAMED.
     """
 
     mode: ToolChoiceMode = ToolChoiceMode.AUTO
@@ -33,16 +62,125 @@ class ToolChoice:
 
 
 def tool_call_grammar(
-    functions: Sequence[ToolFunction], choice: ToolChoice = ToolChoice(), parallel: bool = True
+    functions: Sequence[ToolFunction], choice: ToolChoice | None = None, parallel: bool = True
 ) -> Grammar | None:
     """The grammar of an answer that may hold calls; None when nothing is to be enforced.
 
+    With NONE nothing is enforced: such an answer is content, whatever is in it.
+
     Args:
         functions: that are offered.
-        choice: whether calls may or must be.
+        choice: whether calls may or must be; None leaves it to the model.
         parallel: more than one call may be in an answer.
 
     Raises:
         UsageError: the choice names a function that is not offered, or a schema cannot be enforced.
     """
-    raise NotImplementedError
+    choice = choice or ToolChoice()
+    if choice.mode is ToolChoiceMode.NONE:
+        return None
+    if choice.mode is ToolChoiceMode.AUTO:
+        if not functions or (parallel and not any(function.strict for function in functions)):
+            return None
+        start = "(content call)* CONTENT" if parallel else "CONTENT | content call"
+        return _grammar(start, "", functions, _FREE_CONTENT)
+    called = functions
+    if choice.mode is ToolChoiceMode.NAMED:
+        called = [function for function in functions if function.name == choice.name]
+        if not called:
+            raise UsageError(
+                f"tool_choice names function {choice.name[:200]!r}, which is not among the tools"
+            )
+    if not called:
+        raise UsageError("tool_choice asks for a call, but there are no tools")
+    is_single = choice.mode is ToolChoiceMode.NAMED or not parallel
+    return _grammar("call" if is_single else 'call ("\\n" call)*', CALL_BEGIN, called, "")
+
+
+def _grammar(start: str, call_begin: str, functions: Sequence[ToolFunction], more_rules: str) -> Grammar:
+    rules = [f"start: {start}"]
+    names = [f"f{number}" for number in range(len(functions))]
+    begin, end = _literal(f"{call_begin}\n{FUNCTION_BEGIN}"), _literal(f"{FUNCTION_END}\n{CALL_END}")
+    rules.append(f"call: {begin} ({' | '.join(names)}) {end}")
+    for name, function in zip(names, functions, strict=True):
+        rules.extend(_function_rules(name, function))
+    return Grammar(GrammarKind.LARK, "\n".join(rules) + _RULES + more_rules)
+
+
+def _function_rules(rule: str, function: ToolFunction) -> Iterable[str]:
+    """Rules of a function's name and parameters, up to the function's end."""
+    begin = _literal(f"{function.name}>\n")
+    if not function.properties:
+        # Without a schema anything may be given; with an empty one nothing.
+        parameters = "" if "properties" in function.parameters else " free*"
+        return [f"{rule}: {begin}{parameters}"]
+    required = function.parameters.get("required")
+    required = required if isinstance(required, list) else []
+    rules, parts = [], []
+    for number, (name, schema) in enumerate(function.properties.items()):
+        if any(character in name for character in "<>\n"):
+            raise UsageError(
+                f"function {function.name}: parameter {name[:200]!r} cannot be written in a call"
+            )
+        part = f"{rule}_{number}"
+        values = _Values(function, name).of(schema, _MOST_NESTED_SCHEMAS)
+        value = _TEXT if _TEXT in values else " | ".join(dict.fromkeys(values))
+        rules.append(f"{part}: {_literal(f'{PARAMETER_BEGIN}{name}>' + chr(10))} ({value})")
+        parts.append(part if name in required else f"{part}?")
+    return [f"{rule}: {begin} {' '.join(parts)}", *rules]
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What one parameter's value may be, with its end tag, as alternatives of a rule."""
+
+    function: ToolFunction
+    parameter: str
+
+    def of(self, schema: object, depth: int) -> list[str]:
+        """Alternatives of a schema."""
+        schema = resolved(schema, self.function.parameters)
+        if not isinstance(schema, Mapping) or depth == 0:
+            return [_TEXT]
+        if isinstance(schema.get("enum"), list):
+            return [self._written(value) for value in schema["enum"]]
+        if "const" in schema:
+            return [self._written(schema["const"])]
+        for keyword in ("anyOf", "oneOf", "allOf"):
+            branches = schema.get(keyword)
+            if isinstance(branches, list) and branches and (keyword != "allOf" or len(branches) == 1):
+                return [value for branch in branches for value in self.of(branch, depth - 1)]
+        declared = schema.get("type")
+        if isinstance(declared, list):
+            return [value for name in declared for value in self.of({**schema, "type": name}, depth - 1)]
+        if not isinstance(declared, str):
+            return [_TEXT]
+        if declared == "string":
+            self._require_plain_text(schema)
+            return [_TEXT]
+        return [f"%json {json.dumps(self._embedded(schema, declared))} {_literal(_VALUE_END)}"]
+
+    def _written(self, value: object) -> str:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return _literal(text + _VALUE_END)
+
+    def _embedded(self, schema: Json, declared: str) -> Json:
+        if not self.function.strict:
+            return {"type": declared}
+        root = self.function.parameters
+        definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
+        return {**schema, **definitions}
+
+    def _require_plain_text(self, schema: Json) -> None:
+        found = [keyword for keyword in _UNENFORCEABLE_OF_TEXTS if keyword in schema]
+        if found and self.function.strict:
+            raise UsageError(
+                f"strict function {self.function.name}: {found[0]!r} of parameter {self.parameter!r} "
+                "cannot be enforced",
+                "Leave it out, or do not ask for strict.",
+            )
+
+
+def _literal(text: str) -> str:
+    """A text as a string of a Lark grammar."""
+    return json.dumps(text)
