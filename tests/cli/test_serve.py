@@ -1,6 +1,8 @@
 """`draftproof serve`: runs the plan where the stack is installed, and otherwise says what is missing."""
 
+import json
 import os
+import re
 import sys
 
 import pytest
@@ -85,7 +87,38 @@ def test_a_plan_with_a_broken_link_is_not_run(rules, installed, started, capsys)
     assert started == []
 
 
-@pytest.mark.parametrize("options", [[], ["--stack", "native"]])
-def test_our_own_server_is_said_to_be_missing(options, capsys):
+@pytest.mark.parametrize(
+    ("options", "refused"),
+    [
+        (["--stack", "sglang", "--port", "1"], "--port"),
+        (["--stack", "vllm==0.33.0", "--drafter", "none"], "--drafter"),
+        (["--stack", "native", "--gpu", "h200"], "--gpu"),
+        (["--tp", "2"], "--tp"),
+    ],
+)
+def test_options_of_the_other_kind_of_server_are_refused_by_name(options, refused, started, capsys):
     assert run(["serve", "tiny", *options]) == 2
-    assert "no server of its own yet" in capsys.readouterr().err
+    assert f"{refused} means nothing to" in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize("form", [["--json"], []])
+def test_our_own_servers_settings_can_be_looked_at(form, capsys):
+    words = ["--max-num-seqs", "3", "--api-key", "secret", "--context-length", "99", "--dry-run", *form]
+    assert run(["serve", "tiny", *words]) == 0
+    shown = capsys.readouterr().out
+    assert "secret" not in shown
+    if form:
+        settings = json.loads(shown)
+        assert (settings["max_sequences"], settings["max_length"]) == (3, 99)
+        assert settings["api_keys"] == "1 given"
+    else:
+        assert re.search(r"^max_sequences +3 +given$", shown, re.M)
+        assert re.search(r"^port +8000 +default$", shown, re.M)
+
+
+@pytest.mark.parametrize("option", ["--reasoning-parser", "--tool-call-parser"])
+def test_parsers_of_other_formats_are_refused(option, capsys):
+    assert run(["serve", "tiny", option, "deepseek_r1", "--dry-run"]) == 2
+    assert f"{option} deepseek_r1" in capsys.readouterr().err
+    assert run(["serve", "tiny", "--reasoning-parser", "qwen3", "--dry-run"]) == 0

@@ -75,7 +75,7 @@ COMMANDS = (
     Command(
         "serve",
         "draftproof.cli.serve:serve",
-        "Run the proposed command on an installed SGLang or vLLM.",
+        "Serve a checkpoint behind OpenAI's API: our own engine, or SGLang or vLLM as planned.",
     ),
     Command(
         "inspect",

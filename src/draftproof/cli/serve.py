@@ -1,26 +1,49 @@
-"""`draftproof serve`: runs the proposed command on an installed stack, in place of this process."""
+"""`draftproof serve`: an OpenAI server over our own engine, or the proposed command on an installed stack."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+import json
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from draftproof.cli.checkpoint_argument import CheckpointArgument
-from draftproof.cli.console import report_console
-from draftproof.cli.planning import MadePlan, make_plan, one_stack
+from draftproof.cli.console import write_text
+from draftproof.cli.engine_options import (
+    ChunkOption,
+    ComputeTypeOption,
+    DeviceOption,
+    DrafterOption,
+    DraftVocabularyOption,
+    StorageOption,
+    ThreadsOption,
+)
+from draftproof.cli.planning import one_stack
+from draftproof.cli.server_options import (
+    ApiKeyOption,
+    ChatTemplateOption,
+    DrainOption,
+    HostOption,
+    LogFormatOption,
+    MetricsOption,
+    ModelNameOption,
+    OriginOption,
+    PortOption,
+    QueueOption,
+    ReasoningParserOption,
+    RequestSecondsOption,
+    SamplingSource,
+    SamplingSourceOption,
+    ServerRequest,
+    StallOption,
+    ToolParserOption,
+    require_qwen_format,
+    shown_settings,
+)
 from draftproof.cli.stack_options import (
     BandwidthOption,
     CacheTypeOption,
     CapabilityOption,
-    ConcurrencyOption,
-    ContextOption,
-    DraftTokensOption,
     GpuOption,
     Load,
     MemoryOption,
@@ -28,124 +51,170 @@ from draftproof.cli.stack_options import (
     TensorParallelOption,
     deployment_request,
 )
-from draftproof.errors import EnvironmentProblem, UsageError
-from draftproof.evidence import Verdict
-from draftproof.evidence.plan_terminal import print_plan_verdict, print_shell_command
-from draftproof.evidence.terminal_parts import QUIET, heading
+from draftproof.engine.config import DrafterName, EngineConfig
+from draftproof.errors import UsageError
 from draftproof.hardware.gpu_choice import GpuOptions
-from draftproof.hardware.probe import probe_gpus
-from draftproof.stacks.request import StackRequest
-from draftproof.stacks.situation import CacheType, Situation
-from draftproof.stacks.stack import Stack, StackKind
+from draftproof.models.weight_storage import WeightStorage
+from draftproof.serving.log_format import LogFormat
+from draftproof.speculation.draft_vocabulary import FREQUENT
+from draftproof.stacks.situation import CacheType
+from draftproof.stacks.stack import StackKind
+
+PLAN_ONLY = (
+    "gpu",
+    "tensor_parallel",
+    "capability",
+    "memory",
+    "bandwidth",
+    "cache_type",
+)
+"""Options that describe a deployment of another stack; our own server looks at the machine itself."""
+BOTH = ("checkpoint", "stack", "draft_tokens", "max_length", "max_sequences", "dry_run", "as_json")
 
 
 def serve(
+    context: typer.Context,
     checkpoint: CheckpointArgument,
     stack: StackOption = None,
+    host: HostOption = "127.0.0.1",
+    port: PortOption = 8000,
+    api_key: ApiKeyOption = None,
+    served_model_name: ModelNameOption = None,
+    allowed_origin: OriginOption = None,
+    drafter: DrafterOption = DrafterName.NEXTN,
+    draft_tokens: Annotated[
+        int,
+        typer.Option(
+            "--k", "--draft-tokens", "--speculative-num-steps", min=0, help="Most drafts per verify pass (K)."
+        ),
+    ] = 3,
+    draft_vocabulary: DraftVocabularyOption = FREQUENT,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            "--max-model-len",
+            "--context-length",
+            "--context",
+            min=2,
+            help="Longest prompt and output together.",
+        ),
+    ] = None,
+    max_sequences: Annotated[
+        int | None,
+        typer.Option(
+            "--max-num-seqs",
+            "--max-running-requests",
+            "--concurrency",
+            min=1,
+            help="Sequences that run at a time; 8, and 1 in a plan for another stack.",
+        ),
+    ] = None,
+    device: DeviceOption = "cpu",
+    compute_type: ComputeTypeOption = None,
+    weight_storage: StorageOption = WeightStorage.DENSE,
+    prompt_chunk: ChunkOption = 256,
+    threads: ThreadsOption = None,
+    max_queue: QueueOption = 256,
+    stall_seconds: StallOption = 60.0,
+    drain_seconds: DrainOption = 30.0,
+    request_seconds: RequestSecondsOption = None,
+    chat_template: ChatTemplateOption = None,
+    reasoning_parser: ReasoningParserOption = None,
+    tool_call_parser: ToolParserOption = None,
+    sampling_defaults: SamplingSourceOption = SamplingSource.MODEL,
+    metrics_compat: MetricsOption = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     gpu: GpuOption = None,
     tensor_parallel: TensorParallelOption = None,
     capability: CapabilityOption = None,
     memory: MemoryOption = None,
     bandwidth: BandwidthOption = None,
-    draft_tokens: DraftTokensOption = 3,
-    context: ContextOption = None,
-    concurrency: ConcurrencyOption = 1,
     cache_type: CacheTypeOption = CacheType.AUTO,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")
+        bool, typer.Option("--dry-run", "--print-config", help="Show what is in force, and start nothing.")
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: as JSON.")] = False,
 ) -> int:
-    """Serve a checkpoint with its MTP head on SGLang or vLLM: makes the plan, judges it, and runs it.
+    """Serve a checkpoint with its MTP head behind OpenAI's API.
 
-    The stack must be installed, in this environment or in the one that --stack names by its path. Without
-    --gpu, nvidia-smi is asked. A plan with a broken link is not run.
+    Without --stack, or with --stack native, our own engine answers, in a process of its own; SIGTERM finishes
+    what runs and ends with 0. With --stack sglang or vllm the plan for that stack is made, judged and run;
+    the stack must be installed, in this environment or in the one that --stack names by its path, and a plan
+    with a broken link is not run.
 
-    Exit codes: those of the server once it runs; before that 1 a link is broken, 2 usage, 4 something is
-    missing, and with --dry-run those of `draftproof plan`.
+    Exit codes: 0 after an orderly end, 1 the checkpoint or a link is broken, 2 usage, 4 something is missing
+    or the address is in use; with another stack those of its server, and with --dry-run those of
+    `draftproof plan`.
     """
-    wanted = _request(stack)
-    options = GpuOptions(gpu, capability, memory, bandwidth)
-    load = Load(draft_tokens, context, concurrency, cache_type)
-    request = deployment_request(stack, None, options, tensor_parallel, load)
-    made = make_plan(checkpoint, wanted, replace(request, situation=_on_this_machine(request.situation)))
-    console = report_console()
-    console.print(heading("draftproof serve", made.report.chain.subject))
-    console.print()
-    print_shell_command(console, made.report)
-    print_plan_verdict(console, made.report)
-    problems = tuple(_missing(made))
+    wanted = None if stack is None else one_stack(stack, "serve")
+    if wanted is not None and wanted.kind is not StackKind.NATIVE:
+        _refuse(context, _native_only(context), f"--stack {stack}")
+        from draftproof.cli.stack_server import serve_on_stack
+
+        load = Load(draft_tokens, max_length, max_sequences or 1, cache_type)
+        options = GpuOptions(gpu, capability, memory, bandwidth)
+        request = deployment_request(stack, None, options, tensor_parallel, load)
+        return serve_on_stack(checkpoint, wanted, request, dry_run)
+    _refuse(context, PLAN_ONLY, "draftproof's own server")
+    require_qwen_format(reasoning_parser, tool_call_parser)
+    engine = EngineConfig(
+        drafter=DrafterName.NONE if draft_tokens == 0 else drafter,
+        draft_tokens=draft_tokens,
+        draft_vocabulary=draft_vocabulary,
+        max_sequences=max_sequences or EngineConfig.max_sequences,
+        max_length=max_length,
+        prompt_chunk=prompt_chunk,
+        compute_type=compute_type,
+        weight_storage=weight_storage,
+        device=device,
+        threads=threads,
+    )
+    server = ServerRequest(
+        host=host,
+        port=port,
+        api_keys=tuple(api_key or ()),
+        model_names=tuple(served_model_name or ()),
+        allowed_origins=tuple(allowed_origin or ()),
+        max_queue=max_queue,
+        stall_seconds=stall_seconds,
+        drain_seconds=drain_seconds,
+        request_seconds=request_seconds,
+        chat_template=chat_template,
+        sampling_source=sampling_defaults,
+        metrics_compat=metrics_compat,
+        log_format=log_format,
+    )
     if dry_run:
-        for problem in problems:
-            console.print(Text(f"would not start: {problem}"), soft_wrap=True)
-        return made.report.exit_code
-    if made.report.verdict is Verdict.DISPROVED:
-        return made.report.exit_code
-    if problems:
-        raise EnvironmentProblem("; ".join(problems))
-    words = executable_words(made)
-    console.print(Text(f"running {words[0]}", style=QUIET), soft_wrap=True)
-    environment = {**os.environ, **{entry.name: entry.value for entry in made.report.plan.environment}}
-    os.execvpe(words[0], words, environment)
+        return _print_settings(engine, server, as_json)
+    # FastAPI takes a third of a second to import, and `--help` has no use for it.
+    from draftproof.cli.native_server import serve_natively
+
+    return serve_natively(checkpoint, engine, server)
 
 
-def executable_words(made: MadePlan) -> tuple[str, ...]:
-    """The words of the plan, its program taken from the environment that the stack is installed in.
+def _native_only(context: typer.Context) -> tuple[str, ...]:
+    return tuple(name for name in context.params if name not in (*PLAN_ONLY, *BOTH))
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], where: str) -> None:
+    """Options that were given and mean nothing here.
 
     Raises:
-        EnvironmentProblem: that environment does not have the program.
+        UsageError: names the first.
     """
-    program, *rest = made.report.words
-    folder = made.stack.python.parent if made.stack.python is not None else Path()
-    if program in ("python", "python3"):
-        return (str(made.stack.python), *rest)
-    script = folder / program
-    if not script.is_file():
-        raise EnvironmentProblem(
-            f"{made.stack.label} is installed in {folder.parent}, without its program {program}",
-            f"Install it again there: {_pip(made.stack)} install --force-reinstall --no-deps "
-            f"'{_named(made.stack)}'",
-        )
-    return (str(script), *rest)
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{parameter.opts[0]} means nothing to {where}", "Leave it out.")
 
 
-def _request(stack: str | None) -> StackRequest:
-    """The stack to run; our own engine has no server in this version."""
-    if stack is None:
-        raise UsageError(
-            "draftproof has no server of its own yet; it comes with a later release",
-            "Serve with --stack sglang or --stack vllm.",
-        )
-    request = one_stack(stack, "serve")
-    if request.kind is StackKind.NATIVE:
-        raise UsageError(
-            "draftproof has no server of its own yet; it comes with a later release",
-            "Serve with --stack sglang or --stack vllm; `draftproof generate` runs our engine.",
-        )
-    return request
-
-
-def _on_this_machine(situation: Situation) -> Situation:
-    """With the GPU that nvidia-smi names when none was given; without one, link 5 is not run."""
-    return situation if situation.gpu is not None else replace(situation, gpu=probe_gpus().gpu)
-
-
-def _missing(made: MadePlan) -> Iterator[str]:
-    """What has to be installed before the command can run, each with how."""
-    stack = made.stack
-    if stack.python is None:
-        yield (
-            f"{stack.label} is not installed: it was read as {stack.origin}. "
-            f"Run: pip install '{_named(stack)}', and serve with --stack {stack.kind.value}"
-        )
-        return
-    for need in made.report.missing:
-        name = f"{need.name} {need.version}".strip()
-        yield f"{name} is missing ({need.reason}). Run: {need.command or f'install {need.name}'}"
-
-
-def _named(stack: Stack) -> str:
-    return f"{stack.kind.package}=={stack.version}" if stack.version else stack.kind.package
-
-
-def _pip(stack: Stack) -> str:
-    return f"{stack.python} -m pip"
+def _print_settings(engine: EngineConfig, server: ServerRequest, as_json: bool) -> int:
+    settings = shown_settings(engine, server)
+    if as_json:
+        write_text(json.dumps({name: value for name, value, _ in settings}, indent=2) + "\n")
+        return 0
+    width = max(len(name) for name, _, _ in settings)
+    for name, value, is_given in settings:
+        write_text(f"{name:<{width}}  {value!s:<12} {'given' if is_given else 'default'}\n")
+    return 0

@@ -1,0 +1,205 @@
+"""Options of `draftproof serve` for our own server, and what they mean together. Names of vLLM and SGLang
+that mean the same work too."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from draftproof.engine.config import EngineConfig
+from draftproof.errors import UsageError
+from draftproof.server.metric_names import MetricsDialect
+from draftproof.serving.log_format import LogFormat
+
+_ADDRESS = "Address and access"
+_LIMITS = "Queue and patience"
+_TEXT = "Chat and output"
+_OUTPUT = "Logs and metrics"
+
+QWEN_REASONING_PARSERS = ("qwen3", "qwen3_5", "qwen3-thinking")
+QWEN_TOOL_PARSERS = ("qwen3_coder", "qwen3_xml", "qwen3_5")
+
+
+class SamplingSource(Enum):
+    """Where values come from that a request leaves out."""
+
+    MODEL = "model"
+    """From the checkpoint's generation_config.json, where it says them."""
+    OPENAI = "openai"
+    """Those of OpenAI's API."""
+
+
+HostOption = Annotated[
+    str, typer.Option(rich_help_panel=_ADDRESS, help="Address to listen at; 0.0.0.0 lets the network in.")
+]
+PortOption = Annotated[
+    int,
+    typer.Option(min=0, max=65535, rich_help_panel=_ADDRESS, help="Port to listen at; 0 takes a free one."),
+]
+ApiKeyOption = Annotated[
+    list[str] | None,
+    typer.Option(rich_help_panel=_ADDRESS, help="Requests must carry it; may be repeated."),
+]
+ModelNameOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--served-model-name",
+        rich_help_panel=_ADDRESS,
+        help="Name of the model in requests and answers; may be repeated. The checkpoint's if not given.",
+    ),
+]
+OriginOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allowed-origin",
+        rich_help_panel=_ADDRESS,
+        help="Web pages of this origin may call the API; may be repeated. None if not given.",
+    ),
+]
+QueueOption = Annotated[
+    int,
+    typer.Option(
+        "--max-queue",
+        "--max-queued-requests",
+        min=0,
+        rich_help_panel=_LIMITS,
+        help="Requests that may wait; more are turned away with 429.",
+    ),
+]
+StallOption = Annotated[
+    float,
+    typer.Option(
+        "--stall-seconds",
+        "--watchdog-timeout",
+        min=0.1,
+        rich_help_panel=_LIMITS,
+        help="An engine with work that says nothing for so long is given up.",
+    ),
+]
+DrainOption = Annotated[
+    float,
+    typer.Option(
+        "--drain-seconds",
+        min=0.0,
+        rich_help_panel=_LIMITS,
+        help="On SIGTERM, running requests have so long to finish.",
+    ),
+]
+RequestSecondsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--request-seconds",
+        min=0.001,
+        rich_help_panel=_LIMITS,
+        help="A request that is not finished after so long ends with an error; no limit if not given.",
+    ),
+]
+ChatTemplateOption = Annotated[
+    Path | None,
+    typer.Option(rich_help_panel=_TEXT, metavar="FILE", help="In place of the checkpoint's own."),
+]
+ReasoningParserOption = Annotated[
+    str | None,
+    typer.Option(rich_help_panel=_TEXT, help="Names of Qwen's format are accepted; it is the one in use."),
+]
+ToolParserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tool-call-parser",
+        rich_help_panel=_TEXT,
+        help="Names of Qwen's format are accepted; it is the one in use.",
+    ),
+]
+SamplingSourceOption = Annotated[
+    SamplingSource,
+    typer.Option(
+        "--sampling-defaults",
+        rich_help_panel=_TEXT,
+        help="What a request gets that names no temperature, top_p, ...: the model's values or OpenAI's.",
+    ),
+]
+MetricsOption = Annotated[
+    MetricsDialect | None,
+    typer.Option(
+        "--metrics-compat",
+        rich_help_panel=_OUTPUT,
+        help="Give metrics the names of vLLM or SGLang as well, for boards made for them.",
+    ),
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option(rich_help_panel=_OUTPUT, help="Log lines on standard error.")
+]
+
+
+@dataclass(frozen=True)
+class ServerRequest:
+    """Our own server as the command line asks for it, engine apart.
+
+    Attributes:
+        host: address to listen at.
+        port: 0 for a free one.
+        api_keys: requests must carry one of them.
+        model_names: in requests and answers; empty for the checkpoint's.
+        allowed_origins: web pages of these may call the API.
+        max_queue: requests that may wait.
+        stall_seconds: patience with a silent engine.
+        drain_seconds: patience with running requests at the end.
+        request_seconds: deadline of every request; None for none.
+        chat_template: file in place of the checkpoint's.
+        sampling_source: of values that requests leave out.
+        metrics_compat: further names of metrics.
+        log_format: of lines on standard error.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    api_keys: tuple[str, ...] = ()
+    model_names: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    max_queue: int = 256
+    stall_seconds: float = 60.0
+    drain_seconds: float = 30.0
+    request_seconds: float | None = None
+    chat_template: Path | None = None
+    sampling_source: SamplingSource = SamplingSource.MODEL
+    metrics_compat: MetricsDialect | None = None
+    log_format: LogFormat = LogFormat.TEXT
+
+    def settings(self) -> dict[str, object]:
+        """All fields by name, keys counted and not shown."""
+        return {**asdict(self), "api_keys": f"{len(self.api_keys)} given" if self.api_keys else None}
+
+
+def require_qwen_format(reasoning_parser: str | None, tool_parser: str | None) -> None:
+    """Names of parsers of other stacks, accepted when they mean what this server does anyway.
+
+    Raises:
+        UsageError: another format is asked for.
+    """
+    for option, given, known in (
+        ("--reasoning-parser", reasoning_parser, QWEN_REASONING_PARSERS),
+        ("--tool-call-parser", tool_parser, QWEN_TOOL_PARSERS),
+    ):
+        if given is not None and given not in known:
+            raise UsageError(
+                f"{option} {given}: this server reads Qwen's format only", "Leave the option out."
+            )
+
+
+def shown_settings(engine: EngineConfig, server: ServerRequest) -> list[tuple[str, object, bool]]:
+    """Every setting in force: name, value, and whether it was given."""
+    defaults = {**asdict(EngineConfig()), **ServerRequest().settings()}
+    settings = {**asdict(engine), **server.settings()}
+    return [(name, _plain(value), value != defaults[name]) for name, value in settings.items()]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, Path) else value
