@@ -37,7 +37,8 @@ function noticesOf(info) {
   }
   const alarms = info.alarms.map((alarm) =>
     alarm.request_ids.length ? `${alarm.message} (${alarm.request_ids.join(", ")})` : alarm.message);
-  return [...new Set([...lines, ...alarms, ...info.health.reasons])];
+  const said = new Set(info.alarms.map((alarm) => alarm.message));
+  return [...lines, ...alarms, ...info.health.reasons.filter((reason) => !said.has(reason))];
 }
 
 function show(info) {
