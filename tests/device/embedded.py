@@ -7,6 +7,7 @@ import torch
 from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.request import Request
+from draftproof.kernels.select import kernels_for
 from draftproof.links.prompts import shipped_prompts
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
@@ -23,7 +24,8 @@ def load_embedded(dtype: torch.dtype, *, packed: bool = False, device: torch.dev
     assert opened.folder is not None
     target = LoadTarget(dtype, WeightStorage.DENSE, DenseBackend.TORCH)
     if packed:
-        target = LoadTarget(dtype, WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS)
+        experts = kernels_for(device).experts_of_prompt
+        target = LoadTarget(dtype, WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS, experts)
     account = TensorAccount(opened.folder, opened.inventory.tensors, device)
     with torch.inference_mode():
         return load_model(spec_from_config(opened.config), account, target, POSITIONS, device, with_head=True)

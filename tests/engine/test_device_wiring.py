@@ -8,6 +8,7 @@ import torch
 from draftproof.engine.build import draft_slack, load_target, state_sizes, wire_device_engine
 from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.request import Request
+from draftproof.kernels.select import kernels_for
 from draftproof.models.stored_linear import DenseBackend
 from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.sampling import SamplingParameters
@@ -31,7 +32,7 @@ def test_a_gpu_gets_device_steps(
     assert (target.storage, target.backend) == (WeightStorage.PACKED, DenseBackend.PACKED_BLOCKS)
     loaded = load_packed(bfloat16_folder.folder, dtype=target.dtype)
     with torch.inference_mode():
-        engine = wire_device_engine(loaded, state_sizes(config, 40), config, 40, CPU)
+        engine = wire_device_engine(loaded, kernels_for(CPU), state_sizes(config, 40), config, 40, CPU)
     assert engine.drafter_name == drafter
     # A sequence that fills the context, whose last windows reach past it.
     full = Request("full", (5,) * 20, SamplingParameters(max_tokens=20, ignore_eos=True))
@@ -53,7 +54,7 @@ def test_a_small_draft_vocabulary_changes_the_drafts_and_not_the_text(
         config = EngineConfig(device="cuda", max_sequences=1, draft_tokens=2, draft_vocabulary=choice)
         loaded = load_packed(bfloat16_folder.folder, dtype=torch.bfloat16)
         with torch.inference_mode():
-            engine = wire_device_engine(loaded, state_sizes(config, 40), config, 40, CPU)
+            engine = wire_device_engine(loaded, kernels_for(CPU), state_sizes(config, 40), config, 40, CPU)
         request = Request("one", (5, 6, 7), SamplingParameters(max_tokens=20, ignore_eos=True))
         (done,) = engine.run([request])
         texts.append(done.token_ids)

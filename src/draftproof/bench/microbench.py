@@ -13,8 +13,8 @@ from torch import Tensor
 from draftproof.bench.place import Place
 from draftproof.bench.subject import Subject
 from draftproof.device.buffers import ActivationBuffers
+from draftproof.device.checks.products import describe
 from draftproof.device.graphs import Recorder
-from draftproof.device.self_check import describe
 from draftproof.device.shapes import StepShape
 from draftproof.device.weights import AttentionMixer, DenseMlp, DeviceLayer, MixtureMlp, RecurrentMixer
 from draftproof.device.workspace import MixtureSpace, StepWorkspace, make_workspace
@@ -148,7 +148,7 @@ class _Ops:
 
     def _product(self, matrix: PackedMatrix, norm: NormScale | None) -> Callable[[], None]:
         x = torch.randn(self._rows, matrix.columns, device=matrix.blocks.device).bfloat16()
-        outputs = matrix.rows // 2 if matrix.paired else matrix.rows
+        outputs = matrix.rows // 2 if matrix.paired else matrix.outputs
         is_head = matrix.rows == self._subject.model.lm_head.rows
         kind = torch.float32 if is_head else torch.bfloat16
         out = torch.empty(self._rows, outputs, dtype=kind, device=x.device)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape
-from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS, bucket_of
+from draftproof.device.shapes import BUCKETS, MAX_DEVICE_DRAFTS, StepShape, bucket_of
 from draftproof.errors import UsageError
 from draftproof.kernels.backend_rules import PACKAGES, Backend
 from draftproof.speculation.draft_vocabulary import is_number, read_draft_vocabulary
@@ -97,10 +97,11 @@ class BenchRequest:
         return max(self.draft_tokens)
 
     @property
-    def row_counts(self) -> tuple[int, ...]:
-        """Rows of all steps that are measured, rising."""
-        counts = {bucket_of(batch) * (drafts + 1) for batch in self.batches for drafts in self.draft_tokens}
-        return tuple(sorted(counts))
+    def shapes(self) -> tuple[StepShape, ...]:
+        """Of all steps that are measured."""
+        return tuple(
+            StepShape(bucket_of(batch), drafts) for batch in self.batches for drafts in self.draft_tokens
+        )
 
     def simulated(self, draft_tokens: int) -> float | None:
         """The accept length that is simulated for a K; None for plain decoding and without simulation."""

@@ -44,10 +44,10 @@ def first_layers(spec: ModelSpec, count: int) -> ModelSpec:
 
 
 def sample_of(spec: ModelSpec) -> ModelSpec:
-    """One attention layer with few experts and tokens, all widths kept: enough to try kernels on."""
+    """One layer of each kind with few experts and tokens, all widths kept: enough to try kernels on."""
     assert spec.mtp is not None
-    layer = _few_experts(spec.mtp.layer)
-    return replace(spec, vocab_size=64, layers=(layer,), mtp=replace(spec.mtp, layer=layer))
+    layers = [_few_experts(layer) for layer in (spec.layers[0], spec.mtp.layer)]
+    return replace(spec, vocab_size=64, layers=tuple(layers), mtp=replace(spec.mtp, layer=layers[1]))
 
 
 def _few_experts(layer: LayerSpec) -> LayerSpec:

@@ -11,15 +11,20 @@ from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape, sample_of
 from draftproof.bench.subject import load_synthetic
 from draftproof.device.self_check import self_check
+from draftproof.device.shapes import StepShape, representative_shapes
 from draftproof.device.weights import device_model
 from draftproof.errors import DraftproofError
 from draftproof.kernels.backend_rules import rules_in_words
 from draftproof.kernels.select import StepKernels, kernels_for
 from draftproof.kernels.selection_words import origin_in_words
+from draftproof.runtime.state_store import StateSizes
 
 SAMPLE = "qwen3.5-35b-a3b"
 SAMPLE_LAYOUTS = ("nvfp4-3.6", "fp8", "bf16")
 """Together they hold every weight format."""
+LARGEST = StepShape(16, 3)
+SIZES = StateSizes(slots=16, pages=17, page_size=16, max_positions=1024, window_rows=LARGEST.rows)
+"""Of the state that steps would run on."""
 
 
 class GpuKernelCheck(NamedTuple):
@@ -45,12 +50,14 @@ def gpu_kernel_checks() -> Iterator[GpuKernelCheck]:
 
 
 def _numbers(kernels: StepKernels, device: torch.device) -> Iterator[GpuKernelCheck]:
-    """Products and experts of a few real matrices against their definitions."""
+    """Every kernel on weights of a real release's widths against its definition."""
     for layout in SAMPLE_LAYOUTS:
         try:
-            loaded = load_synthetic(sample_of(load_shape(SAMPLE)), layout_named(layout), 16, device)
+            spec = sample_of(load_shape(SAMPLE))
+            loaded = load_synthetic(spec, layout_named(layout), SIZES.max_positions, device)
             with torch.inference_mode():
-                checked = self_check(kernels, device_model(loaded.target, loaded.head))
+                model = device_model(loaded.target, loaded.head)
+            checked = self_check(kernels, model, representative_shapes(LARGEST), SIZES)
         except (DraftproofError, RuntimeError) as error:
             yield GpuKernelCheck(f"numbers, {layout}", False, str(error).splitlines()[0])
             continue

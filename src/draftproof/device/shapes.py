@@ -49,6 +49,12 @@ def bucket_of(sequences: int) -> int:
     raise UsageError(f"a step of {sequences} sequences is more than the largest one of {BUCKETS[-1]}")
 
 
+def representative_shapes(largest: StepShape) -> tuple[StepShape, ...]:
+    """One sequence without drafts and with all of them, and the largest steps of both kinds."""
+    batches, drafts = sorted({1, bucket_of(largest.batch)}), sorted({0, largest.draft_tokens})
+    return tuple(StepShape(batch, count) for batch in batches for count in drafts)
+
+
 def padded_slots(slots: Sequence[int], scrap_slot: int) -> list[int]:
     """A batch's slots, filled up to its bucket with the scrap slot."""
     return [*slots, *[scrap_slot] * (bucket_of(len(slots)) - len(slots))]

@@ -20,6 +20,7 @@ PACKAGES: Mapping[str, str] = {
     "packed_linear": "packed_linear",
     "route": "routing",
     "experts_step": "experts_step",
+    "experts_of_prompt": "experts_step",
     "gated_delta_decode": "gated_delta_decode",
     "decode_attention": "decode_attention",
     "decode_attention_selected": "decode_attention",

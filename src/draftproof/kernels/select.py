@@ -33,12 +33,14 @@ class StepKernels:
     """One callable for each op of a device step, with the signature of the op's reference.
 
     Attributes:
+        experts_of_prompt: no op of a step, but chosen like one: a prompt's experts.
         report: how they were chosen.
     """
 
     packed_linear: Operation
     route: Operation
     experts_step: Operation
+    experts_of_prompt: Operation
     gated_delta_decode: Operation
     decode_attention: Operation
     decode_attention_selected: Operation

@@ -40,7 +40,8 @@ def load_mixture(
         shared = load_mlp(account, f"{prefix}shared_expert.", hidden, spec.shared_intermediate_size, target)
     if target.backend is DenseBackend.PACKED_BLOCKS:
         packed = load_packed_experts(account, f"{prefix}experts.", hidden, spec)
-        return PackedMixture(spec, PackedLinear(pack_stored(Matrix(router))), packed, shared)
+        router_matrix = PackedLinear(pack_stored(Matrix(router)))
+        return PackedMixture(spec, router_matrix, packed, shared, target.experts_of_prompt)
     fused = account.has(f"{prefix}experts.gate_up_proj")
     experts = (_fused_experts if fused else _separate_experts)(
         account, f"{prefix}experts.", hidden, spec, target

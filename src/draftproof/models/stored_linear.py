@@ -11,12 +11,14 @@ from torch import Tensor
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.errors import AccountingError, UnsupportedRequest
 from draftproof.kernels.dequantize.reference import NVFP4_BLOCK, dequantize_fp8_block, dequantize_nvfp4
+from draftproof.kernels.experts_step.reference import experts_of_prompt
 from draftproof.layers.linear import (
     Fp8BlockLinear,
     Fp8ScaledLinear,
     Linear,
     Nvfp4Linear,
 )
+from draftproof.layers.packed_mixture import ExpertsOfPrompt
 from draftproof.models.account import TensorAccount
 from draftproof.models.weight_storage import WeightStorage
 
@@ -44,11 +46,13 @@ class LoadTarget:
         dtype: compute dtype.
         storage: of quantised weights.
         backend: of dense ones.
+        experts_of_prompt: what carries out routed experts of packed blocks.
     """
 
     dtype: torch.dtype
     storage: WeightStorage
     backend: DenseBackend
+    experts_of_prompt: ExpertsOfPrompt = experts_of_prompt
 
 
 @dataclass(frozen=True)

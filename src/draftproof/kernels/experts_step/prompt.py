@@ -1,40 +1,40 @@
-"""Experts of a prompt's rows on a GPU: the kernels of many rows, a few hundred rows at a time."""
+"""What the GPU forms of `experts_of_prompt` share: the kernels of many rows, a few hundred rows at a time."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from draftproof.architecture.spec import MoeSpec
-from draftproof.kernels.experts_step import cuda_many_rows, triton
-from draftproof.kernels.experts_step.operands import experts_scratch
+from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, experts_scratch
+from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedExperts
 from draftproof.kernels.routing.routing import ManyRowsRouting, most_blocks
 from draftproof.kernels.routing.triton import MOST_ROWS, sort_pairs
 
 
-def experts_of_prompt(
-    rows: Tensor,
-    chosen: Tensor,
-    weights: Tensor,
-    spec: MoeSpec,
-    experts: PackedExperts,
+class AddExperts(Protocol):
+    """Adds the experts of the rows of `source` to `residual`, as `cuda_many_rows.add_experts`."""
+
+    def __call__(
+        self,
+        source: Tensor,
+        residual: Tensor,
+        norm: NormScale | None,
+        experts: PackedExperts,
+        shared: SharedExpert | None,
+        routing: ManyRowsRouting,
+        scratch: ExpertsScratch,
+    ) -> None: ...
+
+
+def in_parts(
+    add: AddExperts, rows: Tensor, chosen: Tensor, weights: Tensor, spec: MoeSpec, experts: PackedExperts
 ) -> Tensor:
-    """The weighted sum of each row's routed experts.
-
-    Args:
-        rows: [rows, hidden] bfloat16, normed.
-        chosen: [rows, experts per token] integers.
-        weights: the same shape, float32.
-        spec: of the layer.
-        experts: its experts.
-
-    Returns:
-        [rows, hidden] bfloat16.
-    """
+    """`experts_of_prompt` by a kernel of many rows; other arguments and the result as in the reference."""
     output = torch.zeros_like(rows)
-    unfit = cuda_many_rows.unsupported(rows, experts, None)
-    add = triton.add_experts if unfit else cuda_many_rows.add_experts
     numbers, shares = chosen.int(), weights.float()
     for first in range(0, len(rows), MOST_ROWS):
         part = slice(first, first + MOST_ROWS)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from draftproof.architecture.spec import MoeSpec
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import PackedExperts, PackedMatrix
@@ -46,6 +47,33 @@ def experts_step(
         weight = routing.shared_weight[: len(rows)].unsqueeze(1)
         total += weight * _expert(rows, inverse, shared.gate_up, shared.down, residual.dtype)
     residual.copy_(total)
+
+
+def experts_of_prompt(
+    rows: Tensor, chosen: Tensor, weights: Tensor, spec: MoeSpec, experts: PackedExperts
+) -> Tensor:
+    """The weighted sum of each row's routed experts, for a prompt's rows. Activations are rounded to the
+    dtype of the rows, sums are float32.
+
+    Args:
+        rows: [rows, hidden] bfloat16 (any float dtype here), normed.
+        chosen: [rows, experts per token] integers.
+        weights: the same shape, float32.
+        spec: of the layer.
+        experts: its experts.
+
+    Returns:
+        [rows, hidden] in the dtype of `rows`.
+    """
+    total = torch.zeros(rows.shape, dtype=torch.float32, device=rows.device)
+    counts = torch.bincount(chosen.flatten().long(), minlength=spec.num_experts)
+    for expert in counts.nonzero().flatten().tolist():
+        row, place = (chosen == expert).nonzero(as_tuple=True)
+        normed = rows[row].float()
+        gate_up, down = expert_matrices(experts, expert)
+        product = _expert(normed, torch.ones_like(normed[:, :1]), gate_up, down, rows.dtype)
+        total.index_add_(0, row, product * weights[row, place].float().unsqueeze(1))
+    return total.to(rows.dtype)
 
 
 def normed_rows(residual: Tensor, norm: NormScale) -> tuple[Tensor, Tensor]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 import triton
 from torch import Tensor
 
+from draftproof.architecture.spec import MoeSpec
 from draftproof.kernels.experts_step import triton_kernels as kernels
 from draftproof.kernels.experts_step.operands import ExpertsScratch, SharedExpert, as_experts
+from draftproof.kernels.experts_step.prompt import in_parts
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_weights.formats import CHUNK_COLUMNS, PackedExperts, WeightFormat
 from draftproof.kernels.routing.routing import FewRowsRouting, Routing
@@ -53,6 +56,22 @@ def supports_experts_step(
     formats = [experts.format] + ([] if shared is None else [shared.gate_up.format, shared.down.format])
     unknown = [each.value for each in formats if each not in FORMATS]
     return f"experts in {unknown[0]}" if unknown else None
+
+
+def supports_experts_of_prompt(
+    rows: Tensor, chosen: Tensor, weights: Tensor, spec: MoeSpec, experts: PackedExperts
+) -> str | None:
+    """Why this call cannot run here, or None."""
+    if rows.dtype is not torch.bfloat16:
+        return f"rows in {rows.dtype}"
+    return None if experts.format in FORMATS else f"experts in {experts.format.value}"
+
+
+def experts_of_prompt(
+    rows: Tensor, chosen: Tensor, weights: Tensor, spec: MoeSpec, experts: PackedExperts
+) -> Tensor:
+    """As in the reference."""
+    return in_parts(add_experts, rows, chosen, weights, spec, experts)
 
 
 def experts_step(

@@ -11,10 +11,7 @@ from draftproof.stacks.reading import Reading, found, not_understood
 from draftproof.stacks.source import SourceTree
 
 FOLDER = "draftproof/kernels/tuning"
-_PROMPTS = {
-    "packed_linear": "; a prompt's rows are multiplied by torch, with weights unpacked at each use",
-    "experts_step": "; a prompt's rows run on its kernels of many rows",
-}
+PROMPT_PRODUCTS = "; a prompt's rows are multiplied by torch, with weights unpacked at each use"
 
 
 @dataclass(frozen=True)
@@ -36,8 +33,7 @@ class GpuKernels:
     def backend(self, op: str) -> Reading[str]:
         """The backends of an op, in order of preference."""
         words = rules_in_words(self.table.of(op))
-        prompts = _PROMPTS.get(op, "")
-        return found(words, f"the engine's {op} for the rows of a step{prompts}", self._place(op))
+        return found(words, f"the engine's {op} for the rows of a step{self._prompts(op)}", self._place(op))
 
     def valid(self, op: str) -> Reading[bool]:
         """Whether they were run on a GPU of this capability."""
@@ -49,6 +45,12 @@ class GpuKernels:
             "machine compares them with their definitions",
             self._place(op),
         )
+
+    def _prompts(self, op: str) -> str:
+        """What a prompt's rows run on where a step's run on this op."""
+        if op == "experts_step":
+            return f"; a prompt's rows: {rules_in_words(self.table.of('experts_of_prompt'))}"
+        return PROMPT_PRODUCTS if op == "packed_linear" else ""
 
     def _place(self, op: str) -> Place:
         return Place(self.file, self._line(f"[[{op}]]"))
