@@ -15,7 +15,7 @@ from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
 READY = EngineReady(
     max_length=512,
     max_sequences=4,
-    vocabulary_size=512,
+    vocabulary_size=4096,
     end_token_ids=(0,),
     drafter_name="nextn",
     draft_tokens=3,

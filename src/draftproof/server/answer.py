@@ -94,7 +94,10 @@ async def streamed_answer(context: ServerContext, request: Request, call: Call) 
     Raises:
         ApiError, DraftproofError: it ended before its first event.
     """
-    return await EventStream.open(request.receive, _events(context.client, call), call.head.headers)
+    events = _events(context.client, call)
+    return await EventStream.open(
+        request.receive, events, call.head.headers, context.settings.stalled_seconds
+    )
 
 
 async def _whole(client: EngineClient, call: Call) -> dict[str, Any]:
@@ -128,7 +131,8 @@ def _joined(chunks: Sequence[GenerationChunk]) -> GenerationChunk:
 
 
 async def _events(client: EngineClient, call: Call) -> AsyncGenerator[bytes, None]:
-    """The stream's events; an error after the first one is an event too, as the status has been sent."""
+    """The stream's events. An error after the first one is an event too, as the status has been sent, and then
+    nothing says that the answer is whole."""
     head = call.head.fields(call.chunk_kind)
     has_begun = False
     try:
@@ -144,7 +148,7 @@ async def _events(client: EngineClient, call: Call) -> AsyncGenerator[bytes, Non
             raise
         if not isinstance(error, (ApiError, DraftproofError)):
             logger.exception("a stream failed")
-        yield event(ApiError.of(error).body()) + DONE
+        yield event(ApiError.of(error).body())
 
 
 def _chunk(head: dict[str, Any], call: Call, entry: dict[str, Any]) -> dict[str, Any]:

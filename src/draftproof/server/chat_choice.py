@@ -108,10 +108,11 @@ class ChatChoice:
         return choice
 
     def _parts(self, chunk: GenerationChunk) -> tuple[ResponsePart, ...]:
-        """What the chunk's text means; takes note of its cost."""
+        """What the chunk's text means; takes note of calls and of its cost."""
         parts = self._parser.push(chunk.text) if chunk.text else ()
         if chunk.finish_reason is not None:
             parts += self._parser.finish()
+        self._has_calls = self._has_calls or any(isinstance(part, ToolCallBegin) for part in parts)
         self._cost = ChoiceUsage(0, chunk.usage, self._counter.push(chunk.token_ids))
         return parts
 
@@ -127,7 +128,6 @@ class ChatChoice:
                     text = delta.get("reasoning", "") + part.text
                     delta["reasoning"] = delta["reasoning_content"] = text
                 case ToolCallBegin():
-                    self._has_calls = True
                     calls[part.index] = {
                         "index": part.index,
                         "id": part.call_id,

@@ -141,25 +141,38 @@ def _words_of(error: HTTPException) -> str:
 
 
 def _of_validation(error: RequestValidationError) -> ApiError:
-    """The first thing that is wrong with a body, with its path; of a field that may be of several kinds, what
-    each of them asks for."""
+    """What is wrong with the first wrong field of a body, with its path.
+
+    A field that may be of several kinds has problems as each of them: those furthest inside it count.
+    """
     problems = [(_path_of(problem["loc"], error.body), str(problem["msg"])) for problem in error.errors()]
-    path = problems[0][0]
-    words = " or ".join(dict.fromkeys(message for where, message in problems if where == path))
-    return ApiError(400, f"{path}: {words}" if path else words, param=path or None)
+    field = problems[0][0][:1]
+    furthest = max((path for path, _ in problems if path[:1] == field), key=_progress)
+    words = " or ".join(dict.fromkeys(message for path, message in problems if path == furthest))
+    shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in furthest).lstrip(".")
+    return ApiError(400, f"{shown}: {words}" if shown else words, param=shown or None)
 
 
-def _path_of(location: Sequence[str | int], body: object) -> str:
-    """("body", "messages", 0, "content", "str") as messages[0].content: names of alternatives are left out.
+def _progress(path: Sequence[str | int]) -> tuple[int, int]:
+    """How far inside the body, and how far along the last list."""
+    last = path[-1] if path else 0
+    return len(path), last if isinstance(last, int) else 0
+
+
+def _path_of(location: Sequence[str | int], body: object) -> tuple[str | int, ...]:
+    """("body", "messages", 0, "content", "str") as ("messages", 0, "content"): without names of kinds.
 
     Args:
         location: of a problem, as pydantic gives it.
         body: in which it is.
     """
-    path, value = "", body
+    path: list[str | int] = []
+    value = body
     for part in location:
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
-            path, value = f"{path}[{part}]", value[part]
+            path.append(part)
+            value = value[part]
         elif isinstance(part, str) and isinstance(value, dict) and (part in value or part == location[-1]):
-            path, value = f"{path}.{part}" if path else part, value.get(part)
-    return path
+            path.append(part)
+            value = value.get(part)
+    return tuple(path)

@@ -56,7 +56,7 @@ def check_length(context: ServerContext, prompt_tokens: int, max_tokens: int | N
         raise ApiError(
             400,
             f"this model's maximum context length is {longest} tokens, and the request needs "
-            f"{prompt_tokens + wanted}: {prompt_tokens} of {param} and {wanted} of the output. "
+            f"{prompt_tokens + wanted}: {prompt_tokens} tokens of {param} and {wanted} of the output. "
             "Shorten one of them.",
             param=param,
             code="context_length_exceeded",

@@ -39,6 +39,7 @@ class ServerSettings:
         max_choices: `n` times the prompts of one request.
         max_logprobs: most `top_logprobs`.
         request_seconds: a request that is not finished after so long ends with an error; None for no limit.
+        stalled_seconds: a client that takes nothing of its stream for so long is given up.
         sampling: what a request that leaves fields out gets.
         allowed_origins: web pages of these origins may call the API; none by default.
     """
@@ -53,6 +54,7 @@ class ServerSettings:
     max_choices: int = 256
     max_logprobs: int = 20
     request_seconds: float | None = None
+    stalled_seconds: float = 120.0
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     allowed_origins: tuple[str, ...] = ()
 

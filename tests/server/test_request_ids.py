@@ -1,0 +1,40 @@
+"""Every answer names its request."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.server.conftest import Post
+from tests.support.fake_engine import FakeEngineClient
+
+
+def test_an_id_is_made_up_for_each_request(http: TestClient) -> None:
+    first, second = (http.get("/health").headers["x-request-id"] for _ in range(2))
+    assert first != second
+
+
+def test_the_clients_id_is_kept(http: TestClient) -> None:
+    headers = {"x-request-id": "my-id.1"}
+    answer = http.post("/v1/completions", json={"prompt": "Hi"}, headers=headers)
+    assert answer.headers["x-request-id"] == "my-id.1"
+    assert answer.json()["id"] == "cmpl-my-id.1"
+
+
+@pytest.mark.parametrize("sent", ["a b", "", "x" * 129, "\xfc"])
+def test_an_id_that_cannot_stand_in_a_log_is_replaced(http: TestClient, sent: str) -> None:
+    headers = {"x-request-id": sent.encode("latin-1")}
+    found = http.get("/health", headers=headers).headers["x-request-id"]
+    assert found != sent
+    assert len(found) == 32
+
+
+def test_two_requests_of_one_id_do_not_meet_in_the_engine(complete: Post, engine: FakeEngineClient) -> None:
+    for _ in range(2):
+        assert complete(request_id="same").json()["id"] == "cmpl-same"
+    first, second = (request.request_id for request in engine.requests)
+    assert first != second
+
+
+def test_errors_name_their_request_too(http: TestClient) -> None:
+    assert "x-request-id" in http.get("/nothing").headers
