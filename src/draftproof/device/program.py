@@ -142,9 +142,9 @@ class StepProgram:
         projected = self._workspace.projected.view(residual.shape[0], projections.width)
         begin = 0
         for matrix in projections.matrices:
-            out = projected[:, begin : begin + matrix.rows]
+            out = projected[:, begin : begin + matrix.outputs]
             self._kernels.packed_linear(residual, matrix, norm=norm, out=out)
-            begin += matrix.rows
+            begin += matrix.outputs
         return projected
 
     def _mlp(self, mlp: DenseMlp | MixtureMlp, residual: Tensor, mixture: MixtureSpace | None) -> None:

@@ -34,14 +34,15 @@ from draftproof.models.qwen3_5_mtp import MtpHead
 
 @dataclass(frozen=True)
 class Projections:
-    """Matrices of one input whose outputs lie side by side; one where all of them are stored alike."""
+    """Matrices of one input whose outputs lie side by side; one where all of them are stored alike, or one and
+    another behind it."""
 
     matrices: tuple[PackedMatrix, ...]
 
     @property
     def width(self) -> int:
         """Of all outputs."""
-        return sum(matrix.rows for matrix in self.matrices)
+        return sum(matrix.outputs for matrix in self.matrices)
 
 
 @dataclass(frozen=True)
@@ -278,7 +279,10 @@ def _mlp(mlp: GatedMlp | MixtureOfExperts | PackedMixture, norm: NormScale) -> D
 
 def _projections(linear: Linear, name: str) -> Projections:
     members = linear.members if isinstance(linear, ParallelLinear) else (linear,)
-    return Projections(tuple(_matrix(member, name) for member in members))
+    *others, last = (_matrix(member, name) for member in members)
+    if len(others) == 1:
+        return Projections((replace(others[0], behind=last),))
+    return Projections((*others, last))
 
 
 def _matrix(linear: Linear, name: str) -> PackedMatrix:

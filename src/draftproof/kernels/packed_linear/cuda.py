@@ -12,6 +12,7 @@ from draftproof.kernels.cuda.launch import Kernel, load_kernel, multiprocessors
 from draftproof.kernels.cuda.requirements import missing
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
+from draftproof.kernels.packed_linear.reference import side_by_side
 from draftproof.kernels.packed_weights.formats import (
     BLOCK_BYTES,
     CHUNK_COLUMNS,
@@ -171,7 +172,30 @@ def packed_linear(
 ) -> None:
     """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
     plan = choose_plan(matrix, x.shape[0])
-    multiply(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
+    if matrix.behind is None or (residual is None and shares_launch(plan, matrix)):
+        multiply(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
+        return
+    for part, columns in side_by_side(matrix):
+        before = None if residual is None else residual[:, columns]
+        packed_linear(x, part, out=out[:, columns], norm=norm, residual=before, epilogue=epilogue)
+
+
+def shares_launch(plan: Plan, matrix: PackedMatrix) -> bool:
+    """Whether one launch makes the outputs of a matrix and of the one behind it: BF16 behind FP8, in tiles of 8
+    rows, which have as many bytes as FP8's of 16."""
+    behind = matrix.behind
+    return (
+        behind is not None
+        and behind.behind is None
+        and (matrix.format, behind.format) == (WeightFormat.FP8, WeightFormat.BF16)
+        and plan.group == 0
+        and matrix.rows % TILE_ROWS == 0
+        and matrix.columns % UNIT_COLUMNS == 0
+        and not matrix.paired
+        and matrix.bias is None
+        and behind.bias is None
+        and behind.row_scale is None
+    )
 
 
 def multiply(
@@ -186,7 +210,8 @@ def multiply(
 ) -> None:
     """`packed_linear` by a given plan."""
     rows = x.shape[0]
-    tiles = matrix.blocks.shape[0]
+    main_tiles = matrix.blocks.shape[0]
+    tiles = main_tiles + (0 if matrix.behind is None else matrix.behind.blocks.shape[0] * 2)
     kernel = _kernel(plan, matrix, rows, out, norm is not None, residual is not None, epilogue)
     grid = min(tiles, multiprocessors(x.device) * plan.blocks)
     kernel.launch(
@@ -209,6 +234,9 @@ def multiply(
             rows,
             out.shape[1],
             tiles,
+            None if matrix.behind is None else matrix.behind.blocks,
+            main_tiles,
+            matrix.rows,
         ),
         shared_bytes=shared_bytes(plan, matrix, rows, norm is not None),
     )
@@ -244,6 +272,7 @@ def _kernel(
         GROUP=plan.group,
         RESIDENT=plan.resident,
         RELEASE=plan.release,
+        BEHIND=int(matrix.behind is not None),
     )
 
 

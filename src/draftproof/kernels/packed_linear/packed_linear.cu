@@ -18,7 +18,7 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
     const bfloat16* __restrict__ x, int x_stride, const float* __restrict__ norm, float epsilon,
     const uint8_t* __restrict__ blocks, const float* __restrict__ row_scale, const float* __restrict__ block_scale,
     int scale_rows, const float* __restrict__ bias, const bfloat16* residual, int residual_stride, void* out,
-    int out_stride, int rows, int outputs, int tiles) {
+    int out_stride, int rows, int outputs, int tiles, const uint8_t* behind, int main_tiles, int main_outputs) {
   // The rings, the norm's weight, the sums.
   extern __shared__ __align__(128) uint8_t shared[];
   float* norms = (float*)(shared + (size_t)WARPS * STAGES * STAGE_BYTES);
@@ -30,7 +30,7 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
   Lane me;
   me.warp = threadIdx.x >> 5; me.lane = threadIdx.x & 31; me.g = me.lane >> 2; me.t = me.lane & 3;
   if (me.warp >= WARPS) {
-    const Output to = {row_scale, bias, residual, out, residual_stride, out_stride, rows, outputs};
+    const Output to = {row_scale, bias, residual, out, residual_stride, out_stride, rows, outputs, main_tiles, main_outputs};
     finish_tiles(sums, squares, scales, to, epsilon, mine);
     return;
   }
@@ -40,6 +40,9 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
   const uint32_t barrier = shared_address(&barriers[me.warp][0]);
   Cursor next = {0, 0, 0, blocks + blockIdx.x * TILE_BYTES + me.first * UNIT_CHUNKS * CHUNK_BYTES,
                  block_scale + ((size_t)blockIdx.x * UNITS + me.first) * 16};
+#if BEHIND
+  next.number = blockIdx.x; next.main_tiles = main_tiles; next.behind = behind;
+#endif
   if (me.lane == 0) {
     for (int q = 0; q <= STAGES; q++) barrier_init(barrier + q * 8);
     barrier_init_done();
@@ -55,5 +58,5 @@ extern "C" __global__ __launch_bounds__((WARPS + FINISHERS) * 32, RESIDENT) void
   __syncwarp();
   if (!RELEASE) release_dependents();
   wait_for_predecessors();
-  multiply_tiles(sums, squares, ring, barrier, norms, x, x_stride, rows, block_scale, scale_rows, mine, next, me);
+  multiply_tiles(sums, squares, ring, barrier, norms, x, x_stride, rows, block_scale, scale_rows, mine, main_tiles, next, me);
 }

@@ -14,7 +14,7 @@ __device__ __forceinline__ void announce(int id) { arrive_for_threads_of(id, MEE
 
 // This warp's part of the sums of `size` tiles.
 __device__ __forceinline__ void hand_over(float (*sums)[WARPS][SUM_COLUMNS * SUM_STRIDE], float (*c)[SETS][4],
-                                          const Lane& me) {
+                                          const Lifts& lifts, const Lane& me) {
 #pragma unroll
   for (int i = 0; i < GROUP_TILES; i++)
 #pragma unroll
@@ -22,8 +22,9 @@ __device__ __forceinline__ void hand_over(float (*sums)[WARPS][SUM_COLUMNS * SUM
       const int column = n * 8 + 2 * me.t;
       if (column >= SUM_COLUMNS) continue;
       float* at = &sums[i][me.warp][column * SUM_STRIDE + me.g];
-      at[0] = c[i * CHAINS][n][0]; at[SUM_STRIDE] = c[i * CHAINS][n][1];
-      at[8] = c[i * CHAINS][n][2]; at[SUM_STRIDE + 8] = c[i * CHAINS][n][3];
+      const float* sum = c[i * CHAINS][n];
+      at[0] = lifts.apply(sum[0], n, 0); at[SUM_STRIDE] = lifts.apply(sum[1], n, 1);
+      at[8] = lifts.apply(sum[2], n, 0); at[SUM_STRIDE + 8] = lifts.apply(sum[3], n, 1);
     }
 }
 
@@ -33,6 +34,7 @@ struct Output {
   const bfloat16* residual;
   void* out;
   int residual_stride, out_stride, rows, outputs;
+  int main_tiles, main_outputs;  // of the first matrix, where there is one behind it
 };
 
 // What finishing a tile needs from memory is asked for long before: row scales SCALES_AHEAD tiles, by copies into
@@ -45,12 +47,17 @@ struct Ahead {
   float bias;
   bfloat16 before[EACH];
 };
-__device__ __forceinline__ int output_row(int tile, int rr) { return PAIRS ? tile * 8 + (rr & 7) : tile * 16 + rr; }
+__device__ __forceinline__ bool is_behind(const Output& to, int tile) { return BEHIND && tile >= to.main_tiles; }
+// Past all outputs where a tile has no such row.
+__device__ __forceinline__ int output_row(const Output& to, int tile, int rr) {
+  if (is_behind(to, tile)) return rr < 8 ? to.main_outputs + (tile - to.main_tiles) * 8 + rr : to.outputs;
+  return PAIRS ? tile * 8 + (rr & 7) : tile * 16 + rr;
+}
 __device__ __forceinline__ Ahead look_ahead(const Output& to, int tile, int rr, int first) {
   Ahead ahead;
   ahead.bias = to.bias ? to.bias[tile * 16 + rr] : 0.f;
 #if RESIDUAL
-  const int row = output_row(tile, rr);
+  const int row = output_row(to, tile, rr);
 #pragma unroll
   for (int e = 0; e < EACH; e++) {
     const int column = first + APART * e;
@@ -64,8 +71,9 @@ __device__ __forceinline__ Ahead look_ahead(const Output& to, int tile, int rr, 
 // Row scale of this thread's row in tile `i` of this block.
 __device__ __forceinline__ void fetch_row_scale(Scales& scales, const Output& to, int i, int mine, int thread) {
   if (!to.row_scale) return;
-  const float* source = to.row_scale + ((size_t)blockIdx.x + (size_t)i * gridDim.x) * 16 + (thread & 15);
-  if (i < mine) copy_4(shared_address(&scales[i % SCALES_AHEAD][thread]), source);
+  const int tile = blockIdx.x + i * gridDim.x;
+  const float* source = to.row_scale + (size_t)tile * 16 + (thread & 15);
+  if (i < mine && !is_behind(to, tile)) copy_4(shared_address(&scales[i % SCALES_AHEAD][thread]), source);
   close_group();
 }
 
@@ -110,14 +118,14 @@ __device__ __forceinline__ void finish_tiles(Sums& sums, const Squares& squares,
       float scale = UNDO;
       if (to.row_scale) {
         wait_groups<SCALES_AHEAD - 1>();
-        scale *= scales[(group + i) % SCALES_AHEAD][thread];
+        if (!is_behind(to, tile)) scale *= scales[(group + i) % SCALES_AHEAD][thread];
         fetch_row_scale(scales, to, group + i + SCALES_AHEAD, mine, thread);
       }
       const Ahead now = ahead;
       if (group + i + 1 < mine) ahead = look_ahead(to, tile + gridDim.x, rr, first);
 #pragma unroll
       for (int e = 0; e < EACH; e++) {
-        const int column = first + APART * e, row = output_row(tile, rr);
+        const int column = first + APART * e, row = output_row(to, tile, rr);
         float v = value[e] * scale;
 #if NORM
         v *= inverse[e];

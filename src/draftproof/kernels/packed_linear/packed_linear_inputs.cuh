@@ -27,9 +27,12 @@
 #define CHAINS (GROUP > 1 || SETS > 1 || FORMAT == 3 ? 1 : MOST > 2 ? 2 : 4)
 #define FINISHERS 1  // warps
 #define GROUP_TILES (GROUP ? GROUP : 1)
-#define RAISED (FORMAT != 0)
+#define HALVES (FORMAT == 1 && GROUP == 0)  // products of FP16, which FP8 is decoded to in few instructions
+#define SPREAD (COLUMNS == 4 && FORMAT != 3 && K % 128 == 0)  // lanes of columns 4 to 7 prepare half of the others' inputs
+#define PARTS (SPREAD ? 2 : 4)  // of a unit that a lane prepares
+#define RAISED (FORMAT != 0 && !HALVES)
 #define SCALED (FORMAT == 2 || BLOCK_SCALE)  // a scale for each unit
-#if FORMAT == 0
+#if FORMAT == 0 || HALVES
 #define UNDO 1.f
 #elif FORMAT == 1
 #define UNDO FP8_UNDO
@@ -52,8 +55,9 @@ struct Lane {
   int warp, lane, g, t, first, units;  // `first`, `units`: the warp's run
 };
 
-// First input of part i of a unit for this lane.
+// First input of part i of a unit for this lane, of the parts that it prepares.
 __device__ __forceinline__ int input_of(const Lane& me, int i) {
+  if (SPREAD) i += me.g >> 2 << 1;
 #if FORMAT == 0
   return i * 32 + me.t * 8;
 #elif FORMAT == 3
@@ -82,7 +86,8 @@ __device__ __forceinline__ void prepare_four(uint32_t& first, uint32_t& second, 
 #endif
 }
 
-// Read unit `unit` of x as it stands in memory; rows past `rows` and inputs past K are zeros.
+// Read unit `unit` of x as it stands in memory; rows past `rows` and inputs past K are zeros, or repeat another row where
+// nobody reads their columns.
 __device__ __forceinline__ void read_inputs(Inputs& x, const bfloat16* rows_of_x, int stride, int rows, int unit,
                                             const Lane& me) {
 #pragma unroll
@@ -101,6 +106,10 @@ __device__ __forceinline__ void read_inputs(Inputs& x, const bfloat16* rows_of_x
       x.part[n][i] = v;
 #endif
     }
+#elif SPREAD
+    const bfloat16* source = rows_of_x + (size_t)min(me.g & 3, rows - 1) * stride + unit * 128;
+#pragma unroll
+    for (int i = 0; i < PARTS; i++) x.part[n][i] = load_fresh_16(source + input_of(me, i));
 #else
     const int row = n * 8 + me.g;
     const bfloat16* source = rows_of_x + (size_t)row * stride + unit * 128;
@@ -112,6 +121,18 @@ __device__ __forceinline__ void read_inputs(Inputs& x, const bfloat16* rows_of_x
     }
 #endif
   }
+}
+
+// Where lanes share the work, the other half of this lane's inputs.
+__device__ __forceinline__ void gather_inputs(Inputs& x) {
+#if SPREAD
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    const uint4 v = x.part[0][i];
+    x.part[0][2 + i] = make_uint4(__shfl_xor_sync(~0u, v.x, 16), __shfl_xor_sync(~0u, v.y, 16),
+                                  __shfl_xor_sync(~0u, v.z, 16), __shfl_xor_sync(~0u, v.w, 16));
+  }
+#endif
 }
 
 // Norm, powers of two, and the places that the products expect. `norm`: the unit's weights in shared memory.
@@ -133,7 +154,7 @@ __device__ __forceinline__ void prepare_inputs(Inputs& x, const float* norm, int
     }
 #else
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < PARTS; i++) {
       const int k = input_of(me, i);
       if (K % 128 && unit * 128 + k >= K) continue;
       uint4& v = x.part[n][i];
@@ -142,4 +163,54 @@ __device__ __forceinline__ void prepare_inputs(Inputs& x, const float* norm, int
     }
 #endif
   }
+#if !HALVES
+  gather_inputs(x);
+#endif
 }
+
+// What the sums of columns 2t and 2t + 1 of each set must be multiplied by.
+struct Lifts {
+#if HALVES
+  float of[SETS][2];
+  __device__ __forceinline__ float apply(float sum, int n, int column) const { return sum * of[n][column]; }
+#else
+  __device__ __forceinline__ float apply(float sum, int, int) const { return sum; }
+#endif
+};
+#if HALVES
+// This warp's part of x as FP16. Each row is multiplied by a power of two that brings its largest number to 2^14, so
+// that nothing overflows, and numbers down to 2^-31 of the largest keep all bits of a BF16.
+__device__ __forceinline__ Lifts to_halves(Inputs* x, const Lane& me) {
+  Lifts lifts;
+#pragma unroll
+  for (int n = 0; n < SETS; n++) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int u = 0; u < MOST; u++)
+      if (UNITS % WARPS == 0 || u < me.units)
+#pragma unroll
+        for (int i = 0; i < PARTS; i++) {
+          const uint4 v = x[u].part[n][i];
+          most = __vmaxu2(__vmaxu2(most, v.x & 0x7fff7fffu), __vmaxu2(v.y & 0x7fff7fffu, __vmaxu2(v.z & 0x7fff7fffu, v.w & 0x7fff7fffu)));
+        }
+    most = max(most & 0xffffu, most >> 16);
+    most = max(most, __shfl_xor_sync(~0u, most, 1));
+    most = max(most, __shfl_xor_sync(~0u, most, 2));
+    if (SPREAD) most = max(most, __shfl_xor_sync(~0u, most, 16));
+    const uint32_t exponent = min(max(most >> 7, 15u), 254u);
+    const float scale = __uint_as_float((268u - exponent) << 23), back = __uint_as_float((exponent - 14u) << 23);
+#pragma unroll
+    for (int u = 0; u < MOST; u++)
+#pragma unroll
+      for (int i = 0; i < PARTS; i++) {
+        uint4& v = x[u].part[n][i];
+        v = make_uint4(pair_to_halves(v.x, scale), pair_to_halves(v.y, scale), pair_to_halves(v.z, scale), pair_to_halves(v.w, scale));
+      }
+    lifts.of[n][0] = __shfl_sync(~0u, back, me.t * 8);
+    lifts.of[n][1] = __shfl_sync(~0u, back, me.t * 8 + 4);
+  }
+#pragma unroll
+  for (int u = 0; u < MOST; u++) gather_inputs(x[u]);
+  return lifts;
+}
+#endif

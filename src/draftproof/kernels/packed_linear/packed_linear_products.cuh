@@ -52,7 +52,10 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit, int chunks, c
 #pragma unroll
     for (int j = 0; j < 4; j++) {
       uint32_t a0, a1, b0, b1;
-#if FORMAT == 1
+#if HALVES
+      decode_fp8_halves(a[j], a0, a1);
+      decode_fp8_halves(b[j], b0, b1);
+#elif FORMAT == 1
       decode_fp8(a[j], a0, a1);
       decode_fp8(b[j], b0, b1);
 #else
@@ -62,7 +65,7 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit, int chunks, c
 #pragma unroll
       for (int n = 0; n < SETS; n++) {
         const uint4 v = x.part[n][2 * i + (j >> 1)];
-        multiply(sum[j % CHAINS][n], a0, b0, a1, b1, j & 1 ? v.z : v.x, j & 1 ? v.w : v.y);
+        (HALVES ? multiply_halves : multiply)(sum[j % CHAINS][n], a0, b0, a1, b1, j & 1 ? v.z : v.x, j & 1 ? v.w : v.y);
       }
     }
 #endif
@@ -80,6 +83,24 @@ __device__ __forceinline__ void multiply_unit(const uint8_t* unit, int chunks, c
 #endif
 }
 
+#if BEHIND
+// 8 rows of a unit of the BF16 matrix behind, in shared memory [4 blocks][row g][32 inputs], with inputs that stand where
+// FP8 wants them.
+__device__ __forceinline__ void multiply_behind(const uint8_t* unit, const Inputs& x, float (*c)[SETS][4], const Lane& me) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    const int block = (i & 2) + (me.t >> 1), piece = (me.t & 1) * 2 + (i & 1);
+    const uint4 v = *(const uint4*)(unit + block * 512 + me.g * 64 + piece * 16);
+#pragma unroll
+    for (int n = 0; n < SETS; n++) {
+      const uint4 u = x.part[n][i];
+      multiply(c[2 * i % CHAINS][n], v.x, 0, v.y, 0, pair_of_halves(u.x), pair_of_halves(u.y));
+      multiply(c[(2 * i + 1) % CHAINS][n], v.z, 0, v.w, 0, pair_of_halves(u.z), pair_of_halves(u.w));
+    }
+  }
+}
+#endif
+
 // Scales of rows g and g + 8 of a tile for one unit, where they are shared by blocks of 128 x 128.
 __device__ __forceinline__ float2 unit_scale(const float* block_scale, int tile, int unit, int scale_rows) {
 #if BLOCK_SCALE == 1
@@ -94,9 +115,12 @@ __device__ __forceinline__ float2 unit_scale(const float* block_scale, int tile,
 }
 
 // `unit_scale` of this block's tile `i`, or anything where there is no such tile or unit.
-__device__ __forceinline__ float2 block_scale_of(const float* block_scale, int i, int unit, int scale_rows, int mine) {
+__device__ __forceinline__ float2 block_scale_of(const float* block_scale, int i, int unit, int scale_rows, int mine,
+                                                 int main_tiles) {
   if (!BLOCK_SCALE || i >= mine || unit >= UNITS) return make_float2(1.f, 1.f);
-  return unit_scale(block_scale, blockIdx.x + i * gridDim.x, unit, scale_rows);
+  const int tile = blockIdx.x + i * gridDim.x;
+  if (BEHIND && tile >= main_tiles) return make_float2(1.f, 1.f);
+  return unit_scale(block_scale, tile, unit, scale_rows);
 }
 
 #if GROUP
@@ -109,8 +133,8 @@ __device__ __forceinline__ float2 block_scale_of(const float* block_scale, int i
 // The warps that multiply.
 __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, const uint8_t* ring, uint32_t barrier,
                                                const float* norms, const bfloat16* x, int x_stride, int rows,
-                                               const float* block_scale, int scale_rows, int mine, Cursor next,
-                                               const Lane& me) {
+                                               const float* block_scale, int scale_rows, int mine, int main_tiles,
+                                               Cursor next, const Lane& me) {
   const uint32_t ring_at = shared_address(ring);
   const int total = mine * STEPS;
   const Nvfp4Masks masks = nvfp4_masks();
@@ -135,10 +159,15 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
     asm volatile("" ::: "memory");  // or all weights of the norm would be read at once, into too many registers
   }
 #endif
+#if HALVES
+  const Lifts lifts = to_halves(inputs, me);
+#else
+  const Lifts lifts;
+#endif
 #if GROUP == 0
   float2 scales_ahead[MOST];
 #pragma unroll
-  for (int u = 0; u < MOST; u++) scales_ahead[u] = block_scale_of(block_scale, 0, me.first + u, scale_rows, mine);
+  for (int u = 0; u < MOST; u++) scales_ahead[u] = block_scale_of(block_scale, 0, me.first + u, scale_rows, mine, main_tiles);
 #endif
   int stage = 0, parity = 0, q = 0;
   for (int group = 0; group < mine; group += GROUP_TILES) {
@@ -150,14 +179,14 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
     read_inputs(ahead, x, x_stride, rows, me.first, me);
     float2 scales_ahead[GROUP];
 #pragma unroll
-    for (int i = 0; i < GROUP; i++) scales_ahead[i] = block_scale_of(block_scale, group + i, me.first, scale_rows, mine);
+    for (int i = 0; i < GROUP; i++) scales_ahead[i] = block_scale_of(block_scale, group + i, me.first, scale_rows, mine, main_tiles);
 #pragma unroll 1
 #else
     float2 scales[MOST];
 #pragma unroll
     for (int u = 0; u < MOST; u++) {
       scales[u] = scales_ahead[u];
-      scales_ahead[u] = block_scale_of(block_scale, group + 1, me.first + u, scale_rows, mine);
+      scales_ahead[u] = block_scale_of(block_scale, group + 1, me.first + u, scale_rows, mine, main_tiles);
     }
 #pragma unroll
 #endif
@@ -168,7 +197,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
 #pragma unroll
       for (int i = 0; i < GROUP; i++) {
         scales[i] = scales_ahead[i];
-        scales_ahead[i] = block_scale_of(block_scale, group + i, me.first + step + 1, scale_rows, mine);
+        scales_ahead[i] = block_scale_of(block_scale, group + i, me.first + step + 1, scale_rows, mine, main_tiles);
       }
       if (step + 1 < me.units) read_inputs(ahead, x, x_stride, rows, me.first + step + 1, me);
       float again[SETS];
@@ -193,6 +222,12 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
 #else
           const float2 scale = scales[SCALE_AT];
 #endif
+#if BEHIND
+          if ((int)(blockIdx.x + group * gridDim.x) >= main_tiles) {
+            multiply_behind(source, inputs[unit], c, me);
+            continue;
+          }
+#endif
           multiply_unit(source, chunks, INPUTS, c + i * CHAINS, scale, me, masks);
         }
         __syncwarp();
@@ -210,7 +245,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
       for (int n = 0; n < SETS; n++) {
         square[n] += __shfl_xor_sync(~0u, square[n], 1);
         square[n] += __shfl_xor_sync(~0u, square[n], 2);
-        if (FOLD) square[n] += __shfl_xor_sync(~0u, square[n], 16);
+        if (FOLD || SPREAD) square[n] += __shfl_xor_sync(~0u, square[n], 16);
         if (me.t == 0 && n * 8 + me.g < COLUMNS) squares[me.warp][n * 8 + me.g] = square[n];
       }
     }
@@ -218,7 +253,7 @@ __device__ __forceinline__ void multiply_tiles(Sums& sums, Squares& squares, con
 #pragma unroll
     for (int i = 0; i < GROUP_TILES; i++) join_chains(c + i * CHAINS);
     if (group >= 2 * GROUP_TILES) meet(READ(side));
-    hand_over(sums[side], c, me);
+    hand_over(sums[side], c, lifts, me);
     announce(FULL(side));
   }
 }

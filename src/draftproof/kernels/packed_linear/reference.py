@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,12 +30,17 @@ def packed_linear(
 
     Args:
         x: [R, columns] BF16 (any float dtype here); rows may have a stride.
-        matrix: W.
+        matrix: W, and the rows of the matrix behind it.
         out: [R, rows], with SILU_PAIRS [R, rows / 2], BF16 or float32; rows may have a stride.
         norm: None for none.
         residual: the shape of `out`; may be `out`.
-        epilogue: SILU_PAIRS needs a paired matrix.
+        epilogue: SILU_PAIRS needs a paired matrix, with none behind it.
     """
+    if matrix.behind is not None:
+        for part, columns in side_by_side(matrix):
+            before = None if residual is None else residual[:, columns]
+            packed_linear(x, part, out=out[:, columns], norm=norm, residual=before, epilogue=epilogue)
+        return
     rows = x.float()
     if norm is None:
         product = rows @ unpack(matrix, torch.float32).t()
@@ -49,3 +56,11 @@ def packed_linear(
     if residual is not None:
         product = product + residual.float()
     out.copy_(product)
+
+
+def side_by_side(matrix: PackedMatrix) -> Iterator[tuple[PackedMatrix, slice]]:
+    """A matrix and those behind it, each with the columns of `out` that are its own."""
+    begin = 0
+    for part in matrix.apart:
+        yield part, slice(begin, begin + part.rows)
+        begin += part.rows

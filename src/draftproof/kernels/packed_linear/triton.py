@@ -12,6 +12,7 @@ from torch import Tensor
 from draftproof.kernels.dependent_launch import has_dependent_launch
 from draftproof.kernels.norm.scale import NormScale
 from draftproof.kernels.packed_linear.epilogue import Epilogue
+from draftproof.kernels.packed_linear.reference import side_by_side
 from draftproof.kernels.packed_linear.triton_kernels import multiply, prepare_rows
 from draftproof.kernels.packed_weights.formats import (
     CHUNK_COLUMNS,
@@ -80,8 +81,12 @@ def packed_linear(
     epilogue: Epilogue = Epilogue.NONE,
 ) -> None:
     """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
-    plan = choose_plan(matrix, x.shape[0])
-    multiply_by(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
+    for part, columns in side_by_side(matrix):
+        place, before = out, residual
+        if matrix.behind is not None:
+            place, before = out[:, columns], None if residual is None else residual[:, columns]
+        plan = choose_plan(part, x.shape[0])
+        multiply_by(plan, x, part, out=place, norm=norm, residual=before, epilogue=epilogue)
 
 
 def multiply_by(

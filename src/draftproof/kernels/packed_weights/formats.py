@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from torch import Tensor
@@ -56,6 +56,8 @@ class PackedMatrix:
         block_scale: float32 [ceil(rows / 128), ceil(columns / 128)] for block FP8, [tiles, ceil(columns /
             128), 16 rows] for INT8, else None.
         bias: [tiles * 16] float32 or None.
+        behind: a matrix of the same inputs in another format, whose outputs follow this one's: products of both
+            can be one launch.
         paired: gate and up of one MLP: tile i holds rows 8 i .. 8 i + 7 of gate, then the same of up, so that
             one tile gives 8 finished activations. `rows` counts both; block FP8 has gate's rows of
             `block_scale` first, ceil(rows / 2 / 128) for each.
@@ -69,12 +71,26 @@ class PackedMatrix:
     block_scale: Tensor | None = None
     bias: Tensor | None = None
     paired: bool = False
+    behind: PackedMatrix | None = None
 
     @property
     def bytes(self) -> int:
-        """Bytes that one pass over the matrix reads: weights and scales."""
+        """Bytes that one pass over the matrix reads, and over the one behind it: weights and scales."""
         parts = (self.blocks, self.row_scale, self.block_scale, self.bias)
-        return sum(part.numel() * part.element_size() for part in parts if part is not None)
+        own = sum(part.numel() * part.element_size() for part in parts if part is not None)
+        return own if self.behind is None else own + self.behind.bytes
+
+    @property
+    def outputs(self) -> int:
+        """Rows, and those of the matrix behind."""
+        return self.rows if self.behind is None else self.rows + self.behind.outputs
+
+    @property
+    def apart(self) -> tuple[PackedMatrix, ...]:
+        """The matrices in the order of their outputs, nothing behind any of them."""
+        if self.behind is None:
+            return (self,)
+        return (replace(self, behind=None), *self.behind.apart)
 
 
 @dataclass(frozen=True)
