@@ -6,7 +6,6 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
-from time import monotonic, sleep
 
 import pytest
 
@@ -16,17 +15,7 @@ from draftproof.text.chat_template import ChatTemplate
 from draftproof.text.tokenizer import Tokenizer
 from tests.support.fake_engine import Answer, FakeEngineClient, Piece
 from tests.support.http_server import serving
-
-PATIENCE = 5.0
-
-
-def wait_for(condition: object) -> None:
-    """Wait until the condition, a function, holds."""
-    assert callable(condition)
-    limit = monotonic() + PATIENCE
-    while not condition():
-        assert monotonic() < limit, "nothing happened"
-        sleep(0.005)
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture

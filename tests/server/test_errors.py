@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
@@ -10,7 +11,6 @@ from starlette.testclient import TestClient
 from draftproof.serving.client import GenerationFailed, QueueFull
 from draftproof.serving.messages import FailureKind
 from tests.server.conftest import Post
-from tests.support.events import events_of
 from tests.support.fake_engine import Answer, FakeEngineClient, Piece
 
 FAILURES = [
@@ -60,7 +60,7 @@ def test_a_failure_in_a_stream_is_its_last_event(
     engine.answer = lambda request: Answer((Piece("begun"),), error=failure)
     answer = complete(stream=True)
     assert answer.status_code == 200
-    text, failed = events_of(answer.text)
+    text, failed = (json.loads(event.removeprefix("data: ")) for event in answer.text.split("\n\n") if event)
     assert text["choices"][0]["text"] == "begun"
     assert (failed["error"]["type"], failed["error"]["code"]) == (kind, code)
     assert "secret" not in answer.text

@@ -131,8 +131,8 @@ def _joined(chunks: Sequence[GenerationChunk]) -> GenerationChunk:
 
 
 async def _events(client: EngineClient, call: Call) -> AsyncGenerator[bytes, None]:
-    """The stream's events. An error after the first one is an event too, as the status has been sent, and then
-    nothing says that the answer is whole."""
+    """The stream's events. An error after the first one is an event too, as the status has been sent by then;
+    nothing says that such an answer is whole."""
     head = call.head.fields(call.chunk_kind)
     has_begun = False
     try:
