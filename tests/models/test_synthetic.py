@@ -13,6 +13,7 @@ from draftproof.bench.subject import PACKED, load_synthetic
 from draftproof.checkpoint.header import TensorEntry
 from draftproof.checkpoint.precision import Precision
 from draftproof.errors import AccountingError
+from draftproof.kernels.experts_step.reference import expert_matrices
 from draftproof.kernels.packed_weights.formats import WeightFormat
 from draftproof.kernels.packed_weights.unpacking import unpack
 from draftproof.layers.decoder import AttentionLayer
@@ -38,13 +39,14 @@ FORMATS = {
 def test_every_layout_loads_whole_and_keeps_its_precisions(layout: PrecisionLayout) -> None:
     model = load_synthetic(sample_of(load_shape("qwen3.5-35b-a3b")), layout, 16, CPU)
     assert model.report.skipped == ()
-    layer = model.target.layers[0]
+    layer = model.target.layers[-1]
     assert isinstance(layer, AttentionLayer)
     assert isinstance(layer.attention.output, PackedLinear)
     assert isinstance(layer.mlp, PackedMixture)
     mixer, experts = FORMATS[layout.name]
     assert (layer.attention.output.matrix.format, layer.mlp.experts.format) == (mixer, experts)
-    for matrix in (layer.attention.output.matrix, layer.mlp.gate_up(1), layer.mlp.down(0)):
+    matrices = expert_matrices(layer.mlp.experts, 1)
+    for matrix in (layer.attention.output.matrix, *matrices):
         weights = unpack(matrix, torch.float32)
         # A matrix of NVFP4 or FP8 has one scale of its own, up to half away from the middle.
         assert STANDARD_DEVIATION * 0.45 < float(weights.std()) < STANDARD_DEVIATION * 1.6
