@@ -1,7 +1,7 @@
 """`draftproof serve` as a process of its own, as a user runs it.
 
     with running_server("--max-num-seqs", "4") as server:
-        httpx.get(f"{server.url}/health")
+        httpx2.get(f"{server.url}/health")
 
 A server takes two to three seconds to start: share one in a module.
 """
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-SOURCE = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
 START_SECONDS = 90.0
 """Much longer than a start takes: tests run beside others."""
 STOP_SECONDS = 20.0
@@ -73,6 +73,14 @@ def running_server(
 
 
 @contextmanager
+def scripted_server(*options: str) -> Iterator[RunningServer]:
+    """The same server over an engine that does as it is told, see `tests.support.scripted_server`: it starts
+    in half the time."""
+    with serving_process([sys.executable, "-m", "tests.support.scripted_server", *options]) as server:
+        yield server
+
+
+@contextmanager
 def serving_process(
     command: list[str], environment: Mapping[str, str] | None = None
 ) -> Iterator[RunningServer]:
@@ -84,7 +92,8 @@ def serving_process(
                 command,
                 stdout=output,
                 stderr=log,
-                env={**os.environ, "PYTHONPATH": str(SOURCE), "COLUMNS": "200", **(environment or {})},
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200", **(environment or {})},
             )
         try:
             yield RunningServer(_url(process, folder), process, folder)

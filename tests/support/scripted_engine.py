@@ -158,7 +158,7 @@ class NoConstraints:
 def served(engine: ScriptedEngine) -> ServedEngine:
     """The engine with the embedded checkpoint's tokenizer around it."""
     ready = EngineReady(
-        max_length=512,
+        max_length=4096,
         max_sequences=engine.slots,
         vocabulary_size=4096,
         end_token_ids=(4066,),

@@ -33,6 +33,7 @@ from draftproof.server.settings import SamplingDefaults, ServerSettings
 from draftproof.serving.checkpoint_factory import CheckpointFactory
 from draftproof.serving.client import EngineClient
 from draftproof.serving.engine_process import EngineProcess
+from draftproof.serving.factory import EngineFactory
 from draftproof.serving.log_format import configure_logs
 from draftproof.serving.process_client import ServingLimits
 from draftproof.text.chat_template import ChatTemplate
@@ -54,6 +55,11 @@ class ServedText:
 
 
 def serve_natively(argument: str, engine: EngineConfig, request: ServerRequest) -> int:
+    """Serve a checkpoint with our own engine, see `serve_engine`."""
+    return serve_engine(argument, CheckpointFactory(argument, engine), request)
+
+
+def serve_engine(argument: str, factory: EngineFactory, request: ServerRequest) -> int:
     """Serve until told to stop.
 
     What a user may have got wrong is looked at first, then the engine is loaded while links 1 and 2 are
@@ -61,7 +67,7 @@ def serve_natively(argument: str, engine: EngineConfig, request: ServerRequest) 
 
     Args:
         argument: the checkpoint as the user named it.
-        engine: how it runs.
+        factory: makes the engine, in its own process.
         request: everything else.
 
     Returns:
@@ -79,7 +85,7 @@ def serve_natively(argument: str, engine: EngineConfig, request: ServerRequest) 
     settings = _settings(argument, checkpoint, request)
     with ThreadPoolExecutor(1) as beside, StartProgress() as progress:
         chain = beside.submit(_chain, checkpoint)
-        process = EngineProcess.start(CheckpointFactory(argument, engine), progress.show, request.log_format)
+        process = EngineProcess.start(factory, progress.show, request.log_format)
         progress.show("checking links 1 and 2")
         found = _result(chain, process)
 
