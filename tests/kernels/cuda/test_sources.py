@@ -3,7 +3,7 @@ launcher gives it; this needs NVRTC and no GPU. Tensors are on torch's meta devi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -133,12 +133,14 @@ def test_products(compiling: Compiling, kept_as: WeightFormat, scaled: bool, row
     linear.packed_linear(
         rows_of(rows, 2048), matrix_of(kept_as, 12352, 2048, scaled), out=rows_of(rows, 12352), norm=norm
     )
+    joined = replace(matrix_of(kept_as, 12288, 2048, scaled), behind=matrix_of(BF16, 64, 2048))
+    linear.packed_linear(rows_of(rows, 2048), joined, out=rows_of(rows, 12352), norm=norm)
     pair = matrix_of(kept_as, 34816, 5120, scaled, paired=True)
     linear.packed_linear(rows_of(rows, 5120), pair, out=rows_of(rows, 17408), epilogue=Epilogue.SILU_PAIRS)
     back = matrix_of(kept_as, 5120, 17408, scaled)
     residual = rows_of(rows, 5120)
     linear.packed_linear(rows_of(rows, 17408), back, out=residual, residual=residual)
-    assert compiling.functions == ["packed_linear"] * 3
+    assert compiling.functions == ["packed_linear"] * (4 if kept_as is FP8 else 5)
 
 
 @pytest.mark.parametrize("hidden", [2048, 3072, 4096])

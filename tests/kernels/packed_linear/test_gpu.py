@@ -96,6 +96,32 @@ def test_cuda(pack: Callable[[Tensor], PackedMatrix], shape: tuple[int, int], ro
         compare(cuda, x, matrix, outputs, torch.bfloat16, residual=residual)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 7, 13])
+@pytest.mark.parametrize("pack", [fp8, fp8_blocks, pack_dense])
+@pytest.mark.parametrize(("outputs", "others", "inputs"), [(272, 64, 2048), (256, 20, 3072), (48, 96, 5120)])
+def test_a_matrix_behind(
+    pack: Callable[[Tensor], PackedMatrix], outputs: int, others: int, inputs: int, rows: int
+) -> None:
+    """FP8 and BF16 rows share a launch, other formats have one each."""
+    matrix = replace(random_packed(pack, outputs, inputs), behind=random_packed(pack_dense, others, inputs))
+    norm = NormScale(torch.rand(inputs, device="cuda") + 0.5, 1e-6)
+    compare(cuda, activations(rows, inputs), matrix, outputs + others, torch.float32, norm=norm)
+
+
+@pytest.mark.parametrize("rows", [1, 4, 12])
+def test_fp8_products_keep_small_and_large_numbers(rows: int) -> None:
+    """Inputs are FP16 there, whose range is narrow."""
+    matrix, x = random_packed(fp8, 272, 2048), activations(rows, 2048).clone()
+    x[:, 5] *= 3e6
+    x[:, 6] *= 1e-6
+    x[-1] *= 1e-25
+    x[0, 7] = 0
+    for row in range(rows):
+        compare(cuda, x[row : row + 1], matrix, 272, torch.float32)
+    norm = NormScale(torch.rand(2048, device="cuda") + 0.5, 1e-6)
+    compare(cuda, x, matrix, 272, torch.float32, norm=norm)
+
+
 @pytest.mark.parametrize("rows", [3, 64, 300])
 @pytest.mark.parametrize("shape", [(272, 2048), (97, 80), (2048, 4096)])
 @pytest.mark.parametrize("pack", PACKERS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -80,6 +82,20 @@ def test_a_residual_may_be_the_output() -> None:
     reference.packed_linear(x, pack_dense(dense(16, 32)), out=apart, residual=residual)
     reference.packed_linear(x, pack_dense(dense(16, 32)), out=residual, residual=residual)
     assert torch.equal(residual, apart)
+
+
+@pytest.mark.parametrize("backend", [reference, triton])
+def test_outputs_of_a_matrix_behind_follow(backend: ModuleType) -> None:
+    x, norm, residual = activations(3, 144), norm_of(144), dense(3, 72, seed=4).bfloat16()
+    first, second = fp8(dense(48, 144, 1)), pack_dense(dense(24, 144, 2))
+    joined = replace(first, behind=second)
+    assert (joined.outputs, joined.bytes) == (72, first.bytes + second.bytes)
+    assert joined.apart == (first, second)
+    out, alone = (poisoned(3, 72, torch.float32) for _ in range(2))
+    backend.packed_linear(x, joined, out=out, norm=norm, residual=residual)
+    for matrix, columns in ((first, slice(48)), (second, slice(48, 72))):
+        backend.packed_linear(x, matrix, out=alone[:, columns], norm=norm, residual=residual[:, columns])
+    assert torch.equal(out, alone)
 
 
 @pytest.mark.parametrize("pack", PACKERS)
