@@ -12,6 +12,7 @@ from draftproof.server.choices import choice_chunks
 from draftproof.server.context import ServerContext
 from draftproof.server.json_response import JsonResponse
 from draftproof.server.request_ids import fresh_id
+from draftproof.server.schemas.answers import ERRORS
 from draftproof.serving.messages import GenerationRequest
 
 
@@ -19,20 +20,20 @@ def maintenance_router(context: ServerContext) -> APIRouter:
     """`/reset_prefix_cache` and `/flush_cache`, `/load`, `/model_info`, `/health_generate`."""
     router = APIRouter()
 
-    @router.post("/reset_prefix_cache")
+    @router.post("/reset_prefix_cache", responses=ERRORS)
     @router.post("/flush_cache", include_in_schema=False)
     async def reset_prefix_cache() -> Response:
         """Forget kept prompts, so that the next ones are computed from the beginning."""
         await context.client.reset_prefix_cache()
         return JsonResponse({"status": "ok"})
 
-    @router.get("/load")
+    @router.get("/load", responses=ERRORS)
     async def load() -> Response:
         """Requests in the engine."""
         status = context.client.status
         return JsonResponse({"server_load": status.running + status.waiting})
 
-    @router.get("/model_info")
+    @router.get("/model_info", responses=ERRORS)
     @router.get("/get_model_info", include_in_schema=False)
     async def model_info() -> Response:
         """The checkpoint, in SGLang's words."""
@@ -45,7 +46,7 @@ def maintenance_router(context: ServerContext) -> APIRouter:
             }
         )
 
-    @router.get("/health_generate")
+    @router.get("/health_generate", responses=ERRORS)
     async def health_generate() -> Response:
         """Generate one token: 200 when that works."""
         request = GenerationRequest(

@@ -10,6 +10,12 @@ from draftproof import __version__
 from draftproof.server.context import ServerContext
 from draftproof.server.errors import ApiError
 from draftproof.server.json_response import JsonResponse
+from draftproof.server.schemas.answers import (
+    ERRORS,
+    HEALTH_RESPONSES,
+    MODEL_LIST_RESPONSES,
+    MODEL_RESPONSES,
+)
 from draftproof.serving.client import HealthState
 
 WORKING = (HealthState.READY, HealthState.DEGRADED)
@@ -19,26 +25,28 @@ def models_router(context: ServerContext) -> APIRouter:
     """`/health`, `/ping`, `/version`, `/v1/models`."""
     router = APIRouter(default_response_class=JsonResponse)
 
-    @router.api_route("/health", methods=["GET", "HEAD"])
-    @router.api_route("/ping", methods=["GET", "HEAD"])
+    @router.get("/health", responses=HEALTH_RESPONSES)
+    @router.get("/ping", responses=HEALTH_RESPONSES)
+    @router.head("/health", include_in_schema=False)
+    @router.head("/ping", include_in_schema=False)
     async def health() -> JsonResponse:
         """200 while requests are answered, also when degraded; 503 otherwise."""
         now = context.client.health
         status = 200 if now.state in WORKING else 503
         return JsonResponse({"status": now.state.value, "reasons": list(now.reasons)}, status)
 
-    @router.get("/version")
+    @router.get("/version", responses=ERRORS)
     async def version() -> JsonResponse:
         """Version of draftproof."""
         return JsonResponse({"version": __version__})
 
-    @router.get("/v1/models")
+    @router.get("/v1/models", responses=MODEL_LIST_RESPONSES)
     async def list_models() -> JsonResponse:
         """The served model, once for each of its names."""
         data = [_model_card(context, name) for name in context.settings.model_names]
         return JsonResponse({"object": "list", "data": data})
 
-    @router.get("/v1/models/{name:path}")
+    @router.get("/v1/models/{name:path}", responses=MODEL_RESPONSES)
     async def get_model(name: str) -> JsonResponse:
         """The served model."""
         require_model(context, name)

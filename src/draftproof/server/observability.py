@@ -79,7 +79,8 @@ def observe(
 def _metrics_router(metrics: ServerMetrics) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/metrics", methods=["GET", "HEAD"])
+    @router.get("/metrics")
+    @router.head("/metrics", include_in_schema=False)
     async def expose(request: Request) -> Response:
         """Metrics for Prometheus."""
         shown = metrics.exposition(request.headers.get("accept", ""))

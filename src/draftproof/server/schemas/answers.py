@@ -99,18 +99,36 @@ class DetokenizeAnswer(Answer):
     prompt: str
 
 
-def _responses(model: type[Answer], *statuses: int, is_streamed: bool = False) -> Responses:
-    """The model for 200, and OpenAI's error for the statuses."""
-    good: dict[str, Any] = {"model": model}
-    if is_streamed:
-        good["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
-    found: Responses = {200: good}
-    return found | {status: {"model": ErrorAnswer} for status in statuses}
+class ModelCard(Answer):
+    """The served model under one of its names."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    max_model_len: int
 
 
-READING = (400, 401, 404, 408, 413, 415, 500)
-GENERATING = (429, 503, 504)
-COMPLETION_RESPONSES = _responses(CompletionAnswer, *READING, *GENERATING, is_streamed=True)
-CHAT_RESPONSES = _responses(ChatAnswer, *READING, *GENERATING, is_streamed=True)
-TOKENIZE_RESPONSES = _responses(TokenizeAnswer, *READING)
-DETOKENIZE_RESPONSES = _responses(DetokenizeAnswer, *READING)
+class ModelList(Answer):
+    """The served model under all of its names."""
+
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class HealthAnswer(Answer):
+    """Whether requests are answered."""
+
+    status: Literal["starting", "ready", "degraded", "draining", "failed"]
+    reasons: list[str]
+
+
+ERRORS: Responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
+EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+COMPLETION_RESPONSES: Responses = {200: {"model": CompletionAnswer, "content": EVENTS}, **ERRORS}
+CHAT_RESPONSES: Responses = {200: {"model": ChatAnswer, "content": EVENTS}, **ERRORS}
+TOKENIZE_RESPONSES: Responses = {200: {"model": TokenizeAnswer}, **ERRORS}
+DETOKENIZE_RESPONSES: Responses = {200: {"model": DetokenizeAnswer}, **ERRORS}
+MODEL_RESPONSES: Responses = {200: {"model": ModelCard}, **ERRORS}
+MODEL_LIST_RESPONSES: Responses = {200: {"model": ModelList}, **ERRORS}
+HEALTH_RESPONSES: Responses = {200: {"model": HealthAnswer}, 503: {"model": HealthAnswer}, **ERRORS}
