@@ -25,7 +25,7 @@ INT8_ERROR, FP8_ERROR = 0.012, 0.04
 def head_of(layout: str, *, dense: bool = False) -> DeviceHead:
     spec = sample_of(load_shape("qwen3.5-35b-a3b"))
     if dense:
-        layer = replace(spec.layers[0], mlp=DenseMlpSpec(256))
+        layer = replace(spec.layers[-1], mlp=DenseMlpSpec(256))
         spec = replace(spec, layers=(layer,), mtp=replace(spec.mtp, layer=layer))
     loaded = load_synthetic(spec, layout_named(layout), 16, CPU)
     with torch.inference_mode():
