@@ -165,10 +165,12 @@ def test_states_of_a_batch_are_those_of_its_members(small_model: LoadedModel) ->
         engine.add(request)
     compared = 0
     for lengths, _ in steps(engine, slots=4):
+        # Pages of finished sequences go to those that grow.
+        running = {sequence.slot for sequence in engine._scheduler.running}
         for slot, request in enumerate(requests):
             states = references[request.request_id][1]
-            if lengths[slot] in states:
+            if slot in running and lengths[slot] in states:
                 assert_same_state(snapshot(small_model.target, engine.store, slot), states[lengths[slot]])
                 compared += 1
-    assert compared > 80
+    assert compared > 70
     engine.check_integrity()

@@ -39,6 +39,7 @@ class Recorder:
     seen: list[tuple[Request, tuple[int, ...], tuple[int, ...], int]] = field(default_factory=list)
     requests: dict[str, Request] = field(default_factory=dict)
     name: str = "recorder"
+    keeps_rows: bool = True
 
     def propose(self, rows: CommittedRows) -> Drafts:
         proposals = []

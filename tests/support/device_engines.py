@@ -21,15 +21,13 @@ from draftproof.device.shapes import StepShape
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import device_model
 from draftproof.engine.device_engine import DeviceEngine
+from draftproof.engine.scheduling import scheduler_for
 from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.kernels.select import kernels_for
 from draftproof.kernels.step_geometry import StepGeometry
 from draftproof.models.loading import LoadedModel
 from draftproof.models.stored_linear import DenseBackend
 from draftproof.models.weight_storage import WeightStorage
-from draftproof.runtime.pages import PageAllocator
-from draftproof.runtime.scheduler import Scheduler
-from draftproof.runtime.slots import SlotAllocator
 from draftproof.runtime.state_store import StateSizes
 from tests.support.engines import CPU, Settings, load
 
@@ -115,7 +113,7 @@ def make_device_engine(
     rows = settings.draft_tokens + 1
     positions = settings.max_length + 2 * rows
     pages = settings.pages or settings.slots * -(-positions // settings.page_size) + 1
-    sizes = StateSizes(settings.slots, pages, settings.page_size, positions, rows)
+    sizes = StateSizes(settings.slots, pages, settings.page_size, positions, rows, settings.snapshots)
     state = DeviceState.allocate(model.target.spec, sizes, model.target.embedding.dtype, device)
     poison(state)
     head = model.head if settings.draft_tokens else None
@@ -127,12 +125,7 @@ def make_device_engine(
         StepShape(settings.slots, settings.draft_tokens),
         recorder or recorder_for(device),
     )
-    scheduler = Scheduler(
-        PageAllocator(pages, settings.page_size),
-        SlotAllocator(settings.slots),
-        settings.prompt_chunk,
-        2 * rows,
-    )
+    scheduler = scheduler_for(sizes, settings.prompt_chunk, 2 * rows)
     engine = DeviceEngine(model.target, head, machine, scheduler, settings.draft_tokens, settings.max_length)
     if drafts is not None:
         drafts.engine = engine

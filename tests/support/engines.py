@@ -19,14 +19,12 @@ from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.engine import Engine
 from draftproof.engine.request import Completion, Request
+from draftproof.engine.scheduling import scheduler_for
 from draftproof.kernels.gated_delta_step.reference import RecurrentState
 from draftproof.models.account import TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.weight_storage import WeightStorage
-from draftproof.runtime.pages import PageAllocator
-from draftproof.runtime.scheduler import Scheduler
-from draftproof.runtime.slots import SlotAllocator
 from draftproof.runtime.state_store import StateSizes, StateStore
 from draftproof.speculation.drafter import Drafter, NoDrafter
 from draftproof.speculation.nextn import NextnDrafter
@@ -49,6 +47,7 @@ class Settings:
     prompt_chunk: int = 256
     max_length: int = 160
     pages: int | None = None
+    snapshots: int = 0
 
 
 def load(
@@ -88,10 +87,12 @@ def make_store(model: LoadedModel, settings: Settings, dtype: torch.dtype = torc
     window_rows = settings.draft_tokens + 1
     positions = settings.max_length + window_rows
     pages = settings.pages or settings.slots * -(-positions // settings.page_size) + 1
-    sizes = StateSizes(settings.slots, pages, settings.page_size, positions, window_rows)
+    sizes = StateSizes(settings.slots, pages, settings.page_size, positions, window_rows, settings.snapshots)
     store = StateStore(model.target.spec, sizes, dtype, CPU)
     for state in (*store.trunk, *store.head_caches):
         for pool in vars(state).values():
+            if not isinstance(pool, torch.Tensor):
+                continue
             # Masked scores are multiplied by what lies in a page, so a page may hold any number but no NaN.
             pool.fill_(float("nan") if isinstance(state, RecurrentState) else 1000.0)
     return store
@@ -103,12 +104,7 @@ def make_engine(
     """An engine over a poisoned state."""
     settings = settings or Settings()
     store = make_store(model, settings, model.target.embedding.dtype)
-    scheduler = Scheduler(
-        PageAllocator(store.sizes.pages, settings.page_size),
-        SlotAllocator(settings.slots),
-        settings.prompt_chunk,
-        store.sizes.window_rows,
-    )
+    scheduler = scheduler_for(store.sizes, settings.prompt_chunk, store.sizes.window_rows)
     return Engine(
         model.target, store, scheduler, drafter(model, store), settings.draft_tokens, settings.max_length, CPU
     )

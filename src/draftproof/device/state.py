@@ -33,9 +33,9 @@ class SequenceRules:
     """What a request fixes for its sequence.
 
     Attributes:
-        newest: token of the first window's first row: the prompt's last.
-        max_tokens: most output tokens.
-        min_tokens: output tokens before a stop token counts.
+        newest: token of the first window's first row: the last one that is known.
+        max_tokens: most output tokens to come.
+        min_tokens: output tokens to come before a stop token counts.
         draft_limit: most drafts of a window.
         stop_token_ids: what ends the output.
         parameters: how tokens are chosen.
@@ -122,9 +122,38 @@ class DeviceState:
         stops = [*rules.stop_token_ids, *[NO_TOKEN] * MOST_STOP_TOKENS][:MOST_STOP_TOKENS]
         self.rules.stop_tokens[slot].copy_(torch.tensor(stops, dtype=torch.int32), non_blocking=True)
         self._set_sampling(slot, rules.parameters)
-        padded = [*pages, *[SCRAP_PAGE] * (self.page_table.shape[1] - len(pages))]
-        self.page_table[slot].copy_(torch.tensor(padded, dtype=torch.int32), non_blocking=True)
+        self.set_pages(slot, [*pages, *[SCRAP_PAGE] * (self.page_table.shape[1] - len(pages))])
         self.prompts.open_slot(slot, pages)
+
+    def set_pages(self, slot: int, pages: Sequence[int]) -> None:
+        """Tell steps all pages of a slot's sequence, in order: those that it had, and more."""
+        # Ordinary memory is read before the call returns, so nothing waits for the steps in flight.
+        self.page_table[slot, : len(pages)].copy_(torch.tensor(pages, dtype=torch.int32), non_blocking=True)
+
+    def restore_snapshot(self, slot: int, snapshot: int, length: int) -> None:
+        """Begin a slot that was just opened with a kept state; its first pages hold the keys and values."""
+        self.prompts.restore_snapshot(slot, snapshot, length)
+        self.progress.lengths[slot] = length
+
+    def save_settled(self, slot: int, snapshot: int, length: int, steps_after_end: int) -> None:
+        """Keep the recurrent state of a slot whose output has ended.
+
+        Args:
+            slot: of the sequence.
+            snapshot: where to.
+            length: rows that the state has taken in. Without a step after the end, those before its last
+                window (or all of them, when that was one row wide); with one, which replayed that window,
+                all.
+            steps_after_end: steps wider than one row that were launched for the sequence after its output had
+                ended, 0 or 1.
+        """
+        # Such a step writes the other side and does not turn the slot.
+        side = self.progress.parity[slot : slot + 1].long() ^ steps_after_end
+        layers = (state for state in self.trunk if isinstance(state, DeviceRecurrentState))
+        rows = (
+            (state.recurrent[slot], state.convolution[:, slot].index_select(0, side)[0]) for state in layers
+        )
+        self.prompts.kept.save(snapshot, length, rows)
 
     def _set_sampling(self, slot: int, parameters: SamplingParameters) -> None:
         sampling = self.sampling

@@ -22,6 +22,7 @@ from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
 from draftproof.engine.loop import EngineLoop
+from draftproof.engine.scheduling import scheduler_for
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.hardware.memory_plan import memory_plan
 from draftproof.hardware.weights import weigh_tensors
@@ -33,9 +34,6 @@ from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.weight_storage import WeightStorage
-from draftproof.runtime.pages import PageAllocator
-from draftproof.runtime.scheduler import Scheduler
-from draftproof.runtime.slots import SlotAllocator
 from draftproof.runtime.state_store import StateSizes, StateStore
 from draftproof.speculation.draft_vocabulary import choose_draft_tokens
 from draftproof.speculation.drafter import Drafter, NoDrafter
@@ -139,15 +137,19 @@ def draft_slack(config: EngineConfig) -> int:
 
 
 def state_sizes(config: EngineConfig, max_length: int) -> StateSizes:
-    """Slots and pages for every sequence at its longest, with room for drafts past the end."""
+    """Slots, snapshots, and pages: for every sequence at its longest with room for drafts past the end, or
+    for as many positions as the config says."""
     positions = max_length + draft_slack(config)
-    pages_per_sequence = -(-positions // config.page_size)
+    pages = config.max_sequences * -(-positions // config.page_size)
+    if config.max_total_tokens is not None:
+        pages = min(pages, max(config.max_total_tokens // config.page_size, 1))
     return StateSizes(
         slots=config.max_sequences,
-        pages=config.max_sequences * pages_per_sequence + 1,
+        pages=pages + 1,
         page_size=config.page_size,
         max_positions=positions,
         window_rows=config.window_rows,
+        snapshots=config.prefix_snapshots,
     )
 
 
@@ -156,12 +158,7 @@ def wire_engine(
 ) -> Engine:
     """Put scheduler, drafter and loop around a loaded model."""
     sizes = store.sizes
-    scheduler = Scheduler(
-        PageAllocator(sizes.pages, sizes.page_size),
-        SlotAllocator(sizes.slots),
-        config.prompt_chunk,
-        config.window_rows,
-    )
+    scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
     drafter: Drafter = NoDrafter()
     if config.drafter is DrafterName.NEXTN:
         if loaded.head is None:
@@ -188,12 +185,7 @@ def wire_device_engine(
         StepShape(config.max_sequences, config.window_rows - 1),
         recorder_for(device),
     )
-    scheduler = Scheduler(
-        PageAllocator(sizes.pages, sizes.page_size),
-        SlotAllocator(sizes.slots),
-        config.prompt_chunk,
-        draft_slack(config),
-    )
+    scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
     return DeviceEngine(target, head, machine, scheduler, config.window_rows - 1, max_length)
 
 

@@ -52,6 +52,10 @@ class EngineConfig:
             frequent ones, or a file that names them. On a CPU it is all, whatever "frequent" may say.
         max_sequences: sequences that run at a time.
         max_length: longest prompt and output together; None for what the checkpoint allows, at most 32,768.
+        max_total_tokens: positions of all sequences and kept prompts together; None for as many as all
+            sequences at their longest take.
+        prefix_snapshots: recurrent states that are kept so that prompts which begin alike are not computed
+            again; 0 for none.
         page_size: positions of one page of keys and values.
         prompt_chunk: most prompt rows of one step.
         compute_type: precision of activations and dense weights; None for the device's own: float32 on a CPU,
@@ -67,6 +71,8 @@ class EngineConfig:
     draft_vocabulary: str = FREQUENT
     max_sequences: int = 8
     max_length: int | None = None
+    max_total_tokens: int | None = None
+    prefix_snapshots: int = 0
     page_size: int = 16
     prompt_chunk: int = 256
     compute_type: ComputeType | None = None
@@ -91,6 +97,10 @@ class EngineConfig:
         for name in ("max_sequences", "page_size", "prompt_chunk"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.prefix_snapshots < 0:
+            raise UsageError(f"prefix_snapshots must be 0 or more, not {self.prefix_snapshots}")
+        if self.max_total_tokens is not None and self.max_total_tokens < 1:
+            raise UsageError(f"max_total_tokens must be at least 1, not {self.max_total_tokens}")
         if self.threads is not None and not 1 <= self.threads <= MAX_THREADS:
             raise UsageError(f"threads must be from 1 to {MAX_THREADS}, not {self.threads}")
         if self.max_length is not None and self.max_length < 2:

@@ -11,17 +11,19 @@ import torch
 from draftproof.device.machine import StepMachine, StepRecord, StepTicket
 from draftproof.device.state import SequenceRules
 from draftproof.engine.admission import RunningRequest, admitted
+from draftproof.engine.counters import EngineCounters
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
+from draftproof.engine.sound_rows import sample_sound_rows
 from draftproof.errors import EngineFault, LogitsFault, UsageError
 from draftproof.kernels.advance.state import EndFlag
-from draftproof.kernels.row_sampling.slot_sampling import RowChoice
+from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN, RowChoice
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.runtime.sampler import SequenceRows, sample_rows
+from draftproof.runtime.sampler import SequenceRows
 from draftproof.runtime.sampling import SamplingParameters
-from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
+from draftproof.runtime.scheduler import Admission, DecodeStep, Preemption, PromptStep, Scheduler
 from draftproof.runtime.state_store import WindowKind
 from draftproof.speculation.acceptance import (
     AcceptanceCounts,
@@ -40,9 +42,12 @@ class _Running(RunningRequest):
 
     Attributes:
         in_flight: launched steps whose tokens have not been read; each adds at least one.
+        head_is_whole: whether the MTP head has seen all rows; with a hole it would draft badly, so it drafts
+            no more.
     """
 
     in_flight: int = 0
+    head_is_whole: bool = True
 
     @property
     def may_go_on(self) -> bool:
@@ -58,10 +63,11 @@ class _Running(RunningRequest):
 
 @dataclass(frozen=True)
 class _Flight:
-    """A launched step and whose rows it has."""
+    """A launched step and whose rows it has, so many of each."""
 
     ticket: StepTicket
     batch: tuple[_Running, ...]
+    rows: int
 
 
 class DeviceEngine(EngineLoop):
@@ -97,6 +103,7 @@ class DeviceEngine(EngineLoop):
         self._scheduler = scheduler
         self._draft_tokens = draft_tokens
         self._device = model.embedding.device
+        self._counters = EngineCounters()
         self._running: dict[str, _Running] = {}
         self._flights: deque[_Flight] = deque()
         self._held: list[StepOutput] = []
@@ -125,21 +132,17 @@ class DeviceEngine(EngineLoop):
         # Steps in flight go on; whatever they write is cleared after them, in the order of the stream.
         for left in (self._flights, self._held, self._faulty):
             left.clear()
-        for running in tuple(self._running.values()):
-            self._drop(running)
-        self.machine.state.prompts.abandon([])
+        self._drop(tuple(self._running.values()))
         self.check_integrity()
-
-    def check_integrity(self) -> None:
-        self._scheduler.check_integrity()
 
     @torch.inference_mode()
     def step(self) -> tuple[StepOutput, ...]:
         """Launch a step, and report what the one before it added, in slot order. A fault drops the requests
         whose logits mean nothing."""
-        for sequence in self._scheduler.admit():
-            self._open(self._running[sequence.request_id])
-        step = self._scheduler.next_step()
+        for admission in iter(self._scheduler.admit, None):
+            self._open(admission)
+        step = self._next_step()
+        self._counters.steps += step is not None
         if isinstance(step, PromptStep):
             self._extend(step)
             return self._outputs(self._collect(STEPS_AHEAD))
@@ -153,47 +156,85 @@ class DeviceEngine(EngineLoop):
     def _find(self, request_id: str) -> _Running:
         return self._running[request_id]
 
+    def _next_step(self) -> PromptStep | DecodeStep | None:
+        """What to compute now. Before a sequence gives up its state, all that is in flight is read: it may
+        be a part of its text, and may make room by ending others."""
+        while isinstance(step := self._scheduler.next_step(), Preemption):
+            if self._flights:
+                self._held += self._collect(0)
+            else:
+                self._scheduler.preempt(step.sequence)
+        if isinstance(step, DecodeStep):
+            for sequence in step.grown:
+                self.machine.state.set_pages(sequence.slot, sequence.pages)
+        return step
+
     def _batch(self, step: DecodeStep) -> list[_Running]:
         """Sequences that may go on: those whose last token is in flight already are not launched again."""
         running = [self._running[sequence.request_id] for sequence in step.sequences]
         return [each for each in running if each.may_go_on]
 
-    def _open(self, running: _Running) -> None:
-        sequence, parameters = running.sequence, running.request.parameters
+    def _open(self, admission: Admission) -> None:
+        """Make the state that an admitted sequence begins with."""
+        sequence, state = admission.sequence, self.machine.state
+        running = self._running[sequence.request_id]
+        running.head_is_whole = True
+        parameters = running.request.parameters
         rules = SequenceRules(
             newest=sequence.newest,
-            max_tokens=sequence.max_tokens,
-            min_tokens=parameters.min_tokens,
+            max_tokens=sequence.remaining,
+            min_tokens=parameters.min_tokens - len(sequence.output),
             draft_limit=running.draft_tokens,
             stop_token_ids=tuple(sorted(running.end.stop_token_ids)),
             parameters=parameters,
         )
-        self.machine.state.open_slot(sequence.slot, sequence.pages, rules)
+        state.open_slot(sequence.slot, sequence.pages, rules)
+        if admission.copied_page is not None:
+            state.prompts.copy_page(*admission.copied_page)
+        if admission.snapshot is not None:
+            state.restore_snapshot(sequence.slot, admission.snapshot, sequence.committed)
 
     def _extend(self, step: PromptStep) -> None:
-        """Commit prompt rows; the head sees them too, so that its keys and values are complete."""
+        """Commit prompt rows; the head sees them too, so that its keys and values are complete, also when
+        only others that begin alike will draft."""
         running, state = self._running[step.sequence.request_id], self.machine.state
         sequence, prompts, slot = step.sequence, self.machine.state.prompts, step.sequence.slot
         begin, end = sequence.committed, sequence.committed + step.count
         window = prompts.begin([slot], [step.count], WindowKind.EXTEND)
         rows, following = (
-            torch.tensor([sequence.prompt[begin + shift : end + shift]], device=self._device)
+            torch.tensor([sequence.tokens(begin + shift, end + shift)], device=self._device)
             for shift in (0, 1)
         )
         hidden = self.model.forward(rows, window.window)
         window.commit([step.count])
-        if self._head is not None and running.draft_tokens:
+        if self._head is not None and (running.draft_tokens or self._scheduler.prefix is not None):
             attention = prompts.attention_rows([slot], [begin], [step.count])
             self._head.last(following, hidden, attention, prompts.head_caches)
         state.progress.lengths[slot] = end
         sequence.committed = end
+        self._counters.prompt_tokens += step.count
+        snapshot = self._scheduler.checkpoint(sequence)
+        if snapshot is not None:
+            prompts.save_snapshot(slot, snapshot)
 
     def _launch(self, batch: Sequence[_Running]) -> None:
-        slots = [running.sequence.slot for running in batch]
-        ticket = self.machine.launch(slots, _drafts_of(batch), _choice_of(batch))
+        slots, drafts = [running.sequence.slot for running in batch], _drafts_of(batch)
+        ticket = self.machine.launch(slots, drafts, _choice_of(batch))
+        self._note_unseen(batch, drafts)
         for running in batch:
             running.in_flight += 1
-        self._flights.append(_Flight(ticket, tuple(batch)))
+            running.sequence.in_flight_rows += drafts + 1
+        self._flights.append(_Flight(ticket, tuple(batch), drafts + 1))
+
+    def _note_unseen(self, batch: Sequence[_Running], drafts: int) -> None:
+        """A step without drafts does not run the head: from then on its sequences have a hole in its
+        cache."""
+        if drafts or self._head is None:
+            return
+        for running in batch:
+            if running.head_is_whole:
+                running.head_is_whole = False
+                self.machine.state.rules.draft_limit[running.sequence.slot] = 0
 
     def _collect(self, leave: int) -> list[StepOutput]:
         """Read steps in flight until only `leave` are left."""
@@ -202,7 +243,10 @@ class DeviceEngine(EngineLoop):
             flight = self._flights.popleft()
             for running in flight.batch:
                 running.in_flight -= 1
-            outputs += self._taken(flight.batch, self.machine.collect(flight.ticket))
+                if running.sequence.slot >= 0:
+                    running.sequence.in_flight_rows -= flight.rows
+            for running, record in zip(flight.batch, self.machine.collect(flight.ticket), strict=True):
+                outputs += self._taken(running, record, flight.rows)
         return outputs
 
     def _host_step(self, step: DecodeStep) -> list[StepOutput]:
@@ -225,13 +269,18 @@ class DeviceEngine(EngineLoop):
         rows = torch.tensor(live_rows, device=self._device)
         sampled = torch.zeros(logits.shape[0], dtype=torch.int64, device=self._device)
         try:
-            sampled[rows] = sample_rows(logits[rows], windows)
+            chosen = sample_sound_rows(logits[rows], windows)
         except EngineFault:
             # The step is half done: the state of its sequences cannot be trusted.
             self._held += outputs
-            for running in batch:
-                self._drop(running)
+            self._drop(batch)
             raise
+        tokens = [
+            NO_TOKEN if index in chosen.lost else token
+            for index, row_tokens in enumerate(chosen.tokens)
+            for token in row_tokens
+        ]
+        sampled[rows] = torch.tensor(tokens, device=self._device)
         # Drafting reuses the buffer of the logits.
         asked = [
             logits[place * (drafts + 1) :][: drafts + 1].clone()
@@ -240,28 +289,25 @@ class DeviceEngine(EngineLoop):
             for place, running in enumerate(batch)
         ]
         records = self.machine.collect(self.machine.conclude(slots, drafts, choice, sampled))
+        self._note_unseen(batch, drafts)
         for running, record, rows_of_logits in zip(batch, records, asked, strict=True):
-            outputs += self._taken_with_logits(running, record, rows_of_logits)
+            outputs += self._taken(running, record, drafts + 1, rows_of_logits)
         return outputs
 
-    def _taken(self, batch: Sequence[_Running], records: Sequence[StepRecord]) -> list[StepOutput]:
-        return [
-            output
-            for running, record in zip(batch, records, strict=True)
-            for output in self._taken_with_logits(running, record, None)
-        ]
-
-    def _taken_with_logits(
-        self, running: _Running, record: StepRecord, logits: torch.Tensor | None
+    def _taken(
+        self, running: _Running, record: StepRecord, rows: int, logits: torch.Tensor | None = None
     ) -> list[StepOutput]:
-        """What a record means for its request, which may have left since the launch."""
+        """What a record of a step with so many rows means for its request, which may have left since the
+        launch."""
         request = running.request
         if self._running.get(request.request_id) is not running:
             return []
         if record.end & EndFlag.FAULT or not record.tokens:
-            self._drop(running)
+            self._drop([running])
             self._faulty.append(request.request_id)
             return []
+        self._scheduler.publish(running.sequence)
+        start = running.sequence.committed
         run, passed = self._take(running, record)
         logprobs: tuple[TokenLogprob, ...] = ()
         tokens = record.tokens[: run.kept]
@@ -269,8 +315,29 @@ class DeviceEngine(EngineLoop):
             logprobs = logprobs_of(logits[: run.kept], tokens, request.parameters.logprobs)
         if run.finish_reason is not None:
             del self._running[request.request_id]
+            self._keep_output(running, start if rows > 1 else record.length, record.length)
             self._scheduler.finish(running.sequence)
-        return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason, passed)]
+        self._counters.generated_tokens += len(tokens)
+        cached = running.sequence.cached_tokens or 0
+        return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason, passed, cached)]
+
+    def _keep_output(self, running: _Running, settled: int, committed: int) -> None:
+        """Keep the state of a finished output for the next turn of its conversation.
+
+        Args:
+            running: it.
+            settled: rows that the recurrent state had taken in when the output ended.
+            committed: rows that it has taken in when another step was launched since.
+        """
+        rows = [flight.rows for flight in self._flights if running in flight.batch]
+        # A step of one row is certain of it: the state goes on to the row after the end.
+        if len(rows) > 1 or 1 in rows or not (self._head is None or running.head_is_whole):
+            return
+        length = committed if rows else settled
+        snapshot = self._scheduler.take_snapshot(running.sequence, length)
+        if snapshot is not None:
+            self.machine.state.save_settled(running.sequence.slot, snapshot, length, len(rows))
+            self._scheduler.publish(running.sequence)
 
     def _take(self, running: _Running, record: StepRecord) -> tuple[TruncatedRun, AcceptanceCounts]:
         """Add a record's tokens to the output up to where it ends; with what happened to its drafts."""
@@ -283,7 +350,7 @@ class DeviceEngine(EngineLoop):
                 run = TruncatedRun(stopped_at + 1, FinishReason.STOP)
         kept = tokens[: run.kept]
         passed = AcceptanceCounts()
-        if sequence.output:
+        if sequence.committed > sequence.prompt_rows:
             # The first token belongs to the prompt: its window verifies nothing.
             passed = AcceptanceCounts.of_pass(record.drafts, record.accepted, run.kept)
             running.acceptance += passed
@@ -293,11 +360,15 @@ class DeviceEngine(EngineLoop):
         running.context.commit(kept)
         return run, passed
 
-    def _drop(self, running: _Running) -> None:
-        """Lose a request to a fault; its pages may hold what is not a number."""
-        if running.sequence.slot >= 0:
-            self.machine.state.prompts.abandon([running.sequence.slot])
-        self.abort(running.request.request_id)
+    def _drop(self, dropped: Sequence[_Running]) -> None:
+        """Let go of requests whose state cannot be trusted, and of all that is kept: it may be what they
+        began with. Their pages may hold what is not a number."""
+        self._counters.faults += len(dropped)
+        self._scheduler.reset_prefix()
+        pages = self._scheduler.private_pages(running.sequence for running in dropped)
+        self.machine.state.prompts.abandon(pages)
+        for running in dropped:
+            self.abort(running.request.request_id)
 
     def _outputs(self, outputs: list[StepOutput]) -> tuple[StepOutput, ...]:
         """A step's outputs, and those that a fault held back; a fault of this step comes first."""
@@ -310,7 +381,7 @@ class DeviceEngine(EngineLoop):
 
 
 def _drafts_of(batch: Sequence[_Running]) -> int:
-    return max(running.draft_tokens for running in batch)
+    return max(running.draft_tokens if running.head_is_whole else 0 for running in batch)
 
 
 def _choice_of(batch: Sequence[_Running]) -> RowChoice:

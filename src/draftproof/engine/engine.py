@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from draftproof.engine.admission import RunningRequest, admitted
+from draftproof.engine.counters import EngineCounters
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
-from draftproof.errors import EngineFault, UsageError
+from draftproof.engine.sound_rows import SampledRows, sample_sound_rows
+from draftproof.errors import EngineFault, LogitsFault, UsageError
 from draftproof.kernels.acceptance.host import count_accepted
 from draftproof.models.qwen3_5 import Qwen35Model
-from draftproof.runtime.sampler import SequenceRows, sample_rows
-from draftproof.runtime.scheduler import DecodeStep, PromptStep, Scheduler
+from draftproof.runtime.sampler import SequenceRows
+from draftproof.runtime.scheduler import Admission, DecodeStep, Preemption, PromptStep, Scheduler
+from draftproof.runtime.sequence import Sequence as SequenceTokens
 from draftproof.runtime.state_store import StateStore, WindowKind
 from draftproof.speculation.acceptance import (
     AcceptanceCounts,
@@ -30,14 +32,10 @@ from draftproof.speculation.drafter import CommittedRows, Drafter
 
 @dataclass(frozen=True)
 class _Sampled:
-    """Rows of one step that were sampled: each sequence's tokens, and the logits they came from.
-
-    `first_rows[i]` is the row of `logits` where sequence i begins.
-    """
+    """Rows of one step that were sampled, and the logits they came from."""
 
     logits: Tensor
-    first_rows: tuple[int, ...]
-    tokens: tuple[tuple[int, ...], ...]
+    rows: SampledRows
 
 
 @dataclass(frozen=True)
@@ -49,12 +47,14 @@ class _CommittedRun:
         running: whose.
         start: position of the first row.
         following: token after each row.
+        is_prompt: whether they are rows of a prompt.
     """
 
     row: int
     running: RunningRequest
     start: int
     following: tuple[int, ...]
+    is_prompt: bool = False
 
 
 class Engine(EngineLoop):
@@ -88,7 +88,10 @@ class Engine(EngineLoop):
         self._scheduler = scheduler
         self._draft_tokens = draft_tokens
         self._device = device
+        self._counters = EngineCounters()
         self._running: dict[str, RunningRequest] = {}
+        self._held: list[StepOutput] = []
+        self._faulty: list[str] = []
 
     def add(self, request: Request) -> None:
         if request.request_id in self._running:
@@ -104,60 +107,102 @@ class Engine(EngineLoop):
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work
+        return self._scheduler.has_work or bool(self._held)
 
     def reset(self) -> None:
-        running = [each.sequence.slot for each in self._running.values() if each.sequence.slot >= 0]
-        self.store.abandon(running)
-        for request_id in tuple(self._running):
-            self.abort(request_id)
+        self._held.clear()
+        self._faulty.clear()
+        self._drop(tuple(self._running.values()))
         self.check_integrity()
-
-    def check_integrity(self) -> None:
-        self._scheduler.check_integrity()
 
     @torch.inference_mode()
     def step(self) -> tuple[StepOutput, ...]:
-        """Run one step; what it added to requests, in slot order. A fault drops the step's requests."""
-        for sequence in self._scheduler.admit():
-            self.store.open_slot(sequence.slot, sequence.pages)
-        step = self._scheduler.next_step()
-        if step is None:
-            return ()
-        try:
-            return self._prompt_step(step) if isinstance(step, PromptStep) else self._decode_step(step)
-        except EngineFault:
-            # The state of the step's sequences has moved and cannot be trusted; all others are untouched.
-            lost = (step.sequence,) if isinstance(step, PromptStep) else step.sequences
-            self.store.abandon([sequence.slot for sequence in lost if sequence.slot >= 0])
-            for sequence in lost:
-                self.abort(sequence.request_id)
-            raise
+        """Run one step; what it added to requests, in slot order. A fault drops the requests whose logits
+        mean nothing."""
+        for admission in iter(self._scheduler.admit, None):
+            self._open(admission)
+        step = self._next_step()
+        if step is not None:
+            self._counters.steps += 1
+            try:
+                self._held += (
+                    self._prompt_step(step) if isinstance(step, PromptStep) else self._decode_step(step)
+                )
+            except EngineFault:
+                # The state of the step's sequences has moved and cannot be trusted; all others are untouched.
+                sequences = (step.sequence,) if isinstance(step, PromptStep) else step.sequences
+                self._drop([self._running[sequence.request_id] for sequence in sequences])
+                raise
+        faulty, self._faulty = self._faulty, []
+        if faulty:
+            raise LogitsFault(f"no token can be chosen for request {', '.join(faulty)}", ())
+        outputs, self._held = self._held, []
+        return tuple(outputs)
+
+    def _open(self, admission: Admission) -> None:
+        """Make the state that an admitted sequence begins with."""
+        sequence = admission.sequence
+        self.store.open_slot(sequence.slot, sequence.pages)
+        if admission.copied_page is not None:
+            self.store.copy_page(*admission.copied_page)
+        if admission.snapshot is not None:
+            self.store.restore_snapshot(sequence.slot, admission.snapshot, sequence.committed)
+
+    def _next_step(self) -> PromptStep | DecodeStep | None:
+        while isinstance(step := self._scheduler.next_step(), Preemption):
+            self._scheduler.preempt(step.sequence)
+        if isinstance(step, DecodeStep):
+            for sequence in step.grown:
+                self.store.set_pages(sequence.slot, sequence.pages)
+        return step
+
+    def _lose(self, lost: Sequence[RunningRequest]) -> None:
+        """Drop requests whose logits mean nothing; the step says so at its end."""
+        if lost:
+            self._faulty += [running.request.request_id for running in lost]
+            self._drop(lost)
+
+    def _drop(self, dropped: Sequence[RunningRequest]) -> None:
+        """Let go of requests whose state cannot be trusted, and of all that is kept: it may be what they
+        began with."""
+        self._counters.faults += len(dropped)
+        self._scheduler.reset_prefix()
+        self.store.abandon(self._scheduler.private_pages(running.sequence for running in dropped))
+        for running in dropped:
+            self.abort(running.request.request_id)
 
     def _find(self, request_id: str) -> RunningRequest:
         return self._running[request_id]
 
-    def _prompt_step(self, step: PromptStep) -> tuple[StepOutput, ...]:
+    def _prompt_step(self, step: PromptStep) -> list[StepOutput]:
         running = self._running[step.sequence.request_id]
         sequence, is_last = step.sequence, step.is_last
         begin, end = sequence.committed, sequence.committed + step.count
         window = self.store.begin([sequence.slot], [step.count], WindowKind.EXTEND)
-        rows = torch.tensor([sequence.prompt[begin:end]], device=self._device)
+        rows = torch.tensor([sequence.tokens(begin, end)], device=self._device)
         hidden = self.model.forward(rows, window.window)
         window.commit([step.count])
         sequence.committed = end
-        if not is_last:
-            self._draft([_CommittedRun(0, running, begin, sequence.prompt[begin + 1 : end + 1])], hidden)
-            return ()
-        sampled = self._sample([running], hidden[:, -1], [()])
-        run = self._take(running, sampled.tokens[0])
-        outputs = (self._output(running, sampled, 0, run, AcceptanceCounts()),)
-        if run.finish_reason is None:
-            following = (*sequence.prompt[begin + 1 :], sequence.newest)
-            self._draft([_CommittedRun(0, running, begin, following)], hidden)
+        self._counters.prompt_tokens += step.count
+        outputs: list[StepOutput] = []
+        if is_last:
+            sampled = self._sample([running], hidden[:, -1], [()])
+            if sampled.rows.lost:
+                self._lose([running])
+                return []
+            self._scheduler.publish(sequence)
+            run = self._take(running, sampled.rows.tokens[0])
+            outputs.append(self._output(running, sampled, 0, run, AcceptanceCounts()))
+            if run.finish_reason is not None:
+                return outputs
+        following = sequence.tokens(begin + 1, end + 1)
+        self._draft([_CommittedRun(0, running, begin, following, is_prompt=True)], hidden)
+        snapshot = self._scheduler.checkpoint(sequence)
+        if snapshot is not None:
+            self.store.save_snapshot(sequence.slot, snapshot)
         return outputs
 
-    def _decode_step(self, step: DecodeStep) -> tuple[StepOutput, ...]:
+    def _decode_step(self, step: DecodeStep) -> list[StepOutput]:
         batch = [self._running[sequence.request_id] for sequence in step.sequences]
         drafts = [sequence.drafts for sequence in step.sequences]
         counts = [len(chain) + 1 for chain in drafts]
@@ -176,30 +221,23 @@ class Engine(EngineLoop):
         )
         hidden = self.model.forward(rows, window.window)
         sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
-        accepted = count_accepted(drafts, sampled.tokens)
-        runs, passes = [], []
-        for running, chain, tokens, right in zip(batch, drafts, sampled.tokens, accepted, strict=True):
-            run = self._take(running, tokens[: right + 1])
-            passed = AcceptanceCounts.of_pass(len(chain), right, run.kept)
+        accepted = count_accepted(drafts, sampled.rows.tokens)
+        window.commit([right + 1 for right in accepted])
+        outputs, survivors = [], []
+        for index, (running, right) in enumerate(zip(batch, accepted, strict=True)):
+            if index in sampled.rows.lost:
+                continue
+            start, tokens = running.sequence.committed, sampled.rows.tokens[index][: right + 1]
+            running.sequence.committed += right + 1
+            run = self._take(running, tokens)
+            passed = AcceptanceCounts.of_pass(len(drafts[index]), right, run.kept)
             running.acceptance += passed
             self.acceptance += passed
-            runs.append(run)
-            passes.append(passed)
-        committed = [right + 1 for right in accepted]
-        starts = [running.sequence.committed for running in batch]
-        window.commit(committed)
-        for running, count in zip(batch, committed, strict=True):
-            running.sequence.committed += count
-        outputs = tuple(
-            self._output(running, sampled, index, runs[index], passes[index])
-            for index, running in enumerate(batch)
-        )
-        survivors = [
-            _CommittedRun(row, running, starts[row], sampled.tokens[row][: committed[row]])
-            for row, running in enumerate(batch)
-            if runs[row].finish_reason is None
-        ]
+            outputs.append(self._output(running, sampled, index, run, passed))
+            if run.finish_reason is None:
+                survivors.append(_CommittedRun(index, running, start, tokens))
         self._draft(survivors, hidden)
+        self._lose([batch[index] for index in sorted(sampled.rows.lost)])
         return outputs
 
     def _sample(
@@ -208,14 +246,7 @@ class Engine(EngineLoop):
         """Draw a token at every row; `hidden` is [rows of all sequences, hidden]."""
         logits = self.model.logits(hidden)
         windows = [SequenceRows(running.context, chain) for running, chain in zip(batch, drafts, strict=True)]
-        tokens = sample_rows(logits, windows).tolist()
-        first_rows, begin = [], 0
-        for window in windows:
-            first_rows.append(begin)
-            begin += window.count
-        borders = [*first_rows, begin]
-        split = tuple(tuple(tokens[low:high]) for low, high in pairwise(borders))
-        return _Sampled(logits, tuple(first_rows), split)
+        return _Sampled(logits, sample_sound_rows(logits, windows))
 
     def _take(self, running: RunningRequest, emitted: tuple[int, ...]) -> TruncatedRun:
         """Add emitted tokens to the output up to where it ends."""
@@ -240,26 +271,42 @@ class Engine(EngineLoop):
         passed: AcceptanceCounts,
     ) -> StepOutput:
         """Report what a step added; a finished request leaves the engine."""
-        tokens = sampled.tokens[index][: run.kept]
+        tokens = sampled.rows.tokens[index][: run.kept]
         logprobs: tuple[TokenLogprob, ...] = ()
         if running.request.parameters.logprobs is not None and tokens:
-            first = sampled.first_rows[index]
+            first = sampled.rows.first_rows[index]
             logprobs = logprobs_of(
                 sampled.logits[first : first + len(tokens)], tokens, running.request.parameters.logprobs
             )
         if run.finish_reason is not None:
             del self._running[running.request.request_id]
+            self._keep_output(running.sequence)
             self._scheduler.finish(running.sequence)
-        return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason, passed)
+        cached = running.sequence.cached_tokens or 0
+        self._counters.generated_tokens += len(tokens)
+        return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason, passed, cached)
+
+    def _keep_output(self, sequence: SequenceTokens) -> None:
+        """Keep the state of a finished output for the next turn of its conversation: as it was before its
+        last window, up to where the drafter has seen it."""
+        length = self.store.settled_length(sequence.slot)
+        if self.drafter.keeps_rows and sequence.head_rows < length:
+            return
+        snapshot = self._scheduler.take_snapshot(sequence, length)
+        if snapshot is not None:
+            self.store.save_snapshot(sequence.slot, snapshot)
+            self._scheduler.publish(sequence)
 
     def _draft(self, runs: Sequence[_CommittedRun], hidden: Tensor) -> None:
         """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole
         step.
 
         A request without speculation is not shown to the drafter: its part of the drafter's cache stays
-        behind, and is never read.
+        behind, and is never read. Its prompt is, when prompts are kept for others.
         """
-        drafting = [run for run in runs if run.running.draft_tokens]
+        for run in runs:
+            run.running.sequence.drafts = ()
+        drafting = [run for run in runs if self._is_shown(run)]
         if not drafting:
             return
         width = max(len(run.following) for run in drafting)
@@ -277,6 +324,13 @@ class Engine(EngineLoop):
         )
         for run, drafts in zip(drafting, self.drafter.propose(rows), strict=True):
             run.running.sequence.drafts = drafts
+            run.running.sequence.head_rows = run.start + len(run.following)
+
+    def _is_shown(self, run: _CommittedRun) -> bool:
+        """A drafter with a cache of its own sees every row or none: with a hole it would draft badly."""
+        if self.drafter.keeps_rows and run.running.sequence.head_rows != run.start:
+            return False
+        return bool(run.running.draft_tokens) or (run.is_prompt and self._scheduler.prefix is not None)
 
     def _wanted(self, running: RunningRequest) -> int:
         """Drafts that can still be of use: the pass itself adds one token more than it accepts."""

@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from draftproof.engine.admission import RunningRequest
+from draftproof.engine.counters import EngineCounters, status_of
 from draftproof.engine.request import Completion, Request, RequestPhase, StepOutput, TokenLogprob
+from draftproof.engine.status import EngineStatus
 from draftproof.errors import UsageError
 from draftproof.models.qwen3_5 import Qwen35Model
+from draftproof.runtime.scheduler import Scheduler
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
 
 
@@ -26,6 +29,8 @@ class EngineLoop(ABC):
     drafter_name: str
     max_length: int
     acceptance: AcceptanceCounts
+    _scheduler: Scheduler
+    _counters: EngineCounters
 
     @abstractmethod
     def add(self, request: Request) -> None:
@@ -62,9 +67,17 @@ class EngineLoop(ABC):
             Exception: it cannot be put right, see `check_integrity`; this engine is of no more use.
         """
 
-    @abstractmethod
     def check_integrity(self) -> None:
-        """Nothing is lost or held twice; with no request, everything is free."""
+        """Nothing is lost or held twice; with no request, everything is free or kept for prompts to come."""
+        self._scheduler.check_integrity()
+
+    def status(self) -> EngineStatus:
+        """Counters since the start and levels now."""
+        return status_of(self._scheduler, self._counters, self.acceptance)
+
+    def reset_prefix_cache(self) -> None:
+        """Forget the state of all prompts; requests that run go on with what they share."""
+        self._scheduler.reset_prefix()
 
     def phase(self, request_id: str) -> RequestPhase:
         """How far a request is."""

@@ -78,6 +78,7 @@ class StepOutput:
         logprobs: one per new token when the request asked for them, else empty.
         finish_reason: None while it goes on.
         acceptance: what happened to the drafts of this step's window.
+        cached_tokens: prompt tokens of the request whose state was kept from earlier ones.
     """
 
     request_id: str
@@ -85,6 +86,7 @@ class StepOutput:
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: FinishReason | None
     acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ SCRAP_PAGE = 0
 class PageAllocator:
     """Hands out page numbers, lowest first, so that a sequence's pages tend to be consecutive.
 
+    A page may have several holders (sequences that begin alike, and the prefix cache); it is free again when
+    the last of them releases it.
+
     Args:
         num_pages: all pages, the scrap page included.
         page_size: positions per page.
@@ -25,7 +28,7 @@ class PageAllocator:
         self.num_pages = num_pages
         self.page_size = page_size
         self._free = list(range(SCRAP_PAGE + 1, num_pages))
-        self._used: set[int] = set()
+        self._holders: dict[int, int] = {}
 
     @property
     def free(self) -> int:
@@ -41,21 +44,36 @@ class PageAllocator:
         """Pages that hold this many positions."""
         return -(-positions // self.page_size)
 
+    def holders(self, page: int) -> int:
+        """How many hold a page; 0 when it is free."""
+        return self._holders.get(page, 0)
+
     def allocate(self, count: int) -> tuple[int, ...]:
-        """Take `count` pages; the caller has checked `free`."""
+        """Take `count` pages with one holder each; the caller has checked `free`."""
         pages = tuple(heapq.heappop(self._free) for _ in range(count))
-        self._used.update(pages)
+        self._holders.update(dict.fromkeys(pages, 1))
         return pages
 
-    def release(self, pages: Iterable[int]) -> None:
-        """Give pages back; a page that is not in use is a defect and raises ValueError."""
+    def share(self, pages: Iterable[int]) -> None:
+        """Add a holder to each page; a page that is not in use is a defect and raises ValueError."""
         for page in pages:
-            if page not in self._used:
-                raise ValueError(f"page {page} is released but not in use")
-            self._used.remove(page)
-            heapq.heappush(self._free, page)
+            self._require_held(page, "shared")
+            self._holders[page] += 1
+
+    def release(self, pages: Iterable[int]) -> None:
+        """Take a holder away from each page; a page that is not in use is a defect and raises ValueError."""
+        for page in pages:
+            self._require_held(page, "released")
+            self._holders[page] -= 1
+            if not self._holders[page]:
+                del self._holders[page]
+                heapq.heappush(self._free, page)
 
     def check_integrity(self) -> None:
-        """Every page is either free or used, exactly once."""
-        if sorted([*self._free, *self._used]) != list(range(SCRAP_PAGE + 1, self.num_pages)):
+        """Every page is either free or held, exactly once."""
+        if sorted([*self._free, *self._holders]) != list(range(SCRAP_PAGE + 1, self.num_pages)):
             raise ValueError("a page is lost or held twice")
+
+    def _require_held(self, page: int, action: str) -> None:
+        if page not in self._holders:
+            raise ValueError(f"page {page} is {action} but not in use")

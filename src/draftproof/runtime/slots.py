@@ -6,7 +6,8 @@ import heapq
 
 
 class SlotAllocator:
-    """Hands out slot numbers, lowest first, so that a batch's slots tend to be consecutive."""
+    """Hands out numbers of places for recurrent state, lowest first, so that a batch's slots tend to be
+    consecutive."""
 
     def __init__(self, num_slots: int) -> None:
         self.num_slots = num_slots

@@ -20,6 +20,7 @@ from torch import Tensor
 from draftproof.architecture.spec import AttentionSpec, GatedDeltaNetSpec, ModelSpec
 from draftproof.kernels.gated_delta_step.reference import RecurrentState, WindowRows
 from draftproof.layers.window import AttentionRows, KeyValueCache, LayerState, Window
+from draftproof.runtime.kept_states import KeptStates
 from draftproof.runtime.pages import SCRAP_PAGE
 
 
@@ -42,6 +43,7 @@ class StateSizes:
         page_size: positions per page.
         max_positions: positions of one sequence, drafts past its end included.
         window_rows: rows of the largest VERIFY window (drafts + 1).
+        snapshots: recurrent states that are kept for prompts that begin alike.
     """
 
     slots: int
@@ -49,6 +51,7 @@ class StateSizes:
     page_size: int
     max_positions: int
     window_rows: int
+    snapshots: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,21 +99,57 @@ class StateStore:
         # How many of a slot's pages follow each other from the first on.
         self._straight = [0] * sizes.slots
         self._open: Transaction | None = None
+        self.kept = KeptStates(self._trunk, sizes.snapshots)
 
     def open_slot(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot to a new sequence: no committed rows, its pages in order."""
         self._lengths[slot] = 0
         self._pending[slot] = 0
         self._page_tables[slot] = SCRAP_PAGE
+        self.set_pages(slot, pages)
+        for recurrent, convolution in self._state_rows(slot):
+            recurrent.zero_()
+            convolution.zero_()
+
+    def set_pages(self, slot: int, pages: Sequence[int]) -> None:
+        """Tell all pages of a slot's sequence, in order: those that it had, and more."""
         self._page_tables[slot, : len(pages)] = torch.tensor(pages, device=self._device)
         self._first_pages[slot] = pages[0]
         self._straight[slot] = sum(
             1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(pages, count(pages[0])))
         )
-        for state in self._trunk:
-            if isinstance(state, RecurrentState):
-                state.recurrent[slot] = 0
-                state.convolution[slot] = 0
+
+    def save_snapshot(self, slot: int, snapshot: int) -> None:
+        """Keep a slot's recurrent state as it is without its newest VERIFY window, see `settled_length`."""
+        self.kept.save(snapshot, self.settled_length(slot), self._state_rows(slot))
+
+    def restore_snapshot(self, slot: int, snapshot: int, length: int) -> None:
+        """Begin a slot that was just opened with a kept state; its first pages hold the keys and values.
+
+        Raises:
+            ValueError: the snapshot is of another length.
+        """
+        self.kept.restore(snapshot, length, self._state_rows(slot))
+        self._lengths[slot] = length
+
+    def copy_page(self, source: int, target: int) -> None:
+        """Copy the keys and values of a page, in every layer and in the head."""
+        for state in (*self._trunk, *self.head_caches):
+            if isinstance(state, KeyValueCache):
+                state.keys[target] = state.keys[source]
+                state.values[target] = state.values[source]
+
+    def settled_length(self, slot: int) -> int:
+        """Rows that a slot's recurrent state has taken in: the rows of the newest VERIFY window are in the
+        stash until the next one."""
+        return self._lengths[slot] - self._pending[slot]
+
+    def _state_rows(self, slot: int) -> list[tuple[Tensor, Tensor]]:
+        return [
+            (state.recurrent[slot], state.convolution[slot])
+            for state in self._trunk
+            if isinstance(state, RecurrentState)
+        ]
 
     def length(self, slot: int) -> int:
         """Committed rows of a slot."""
@@ -186,19 +225,19 @@ class StateStore:
             row_counts, device=self._device
         ).unsqueeze(1)
 
-    def abandon(self, slots: Sequence[int]) -> None:
-        """Close the open window, if any, after a fault; the sequences in these slots are lost.
+    def abandon(self, pages: Sequence[int]) -> None:
+        """Close the open window, if any, after a fault, and clear pages that nobody uses any more.
 
-        Their pages may hold NaN. They are cleared, because a masked score is multiplied by whatever lies in
-        a page.
+        They may hold NaN, and a masked score is multiplied by whatever lies in a page.
         """
         self._open = None
-        for slot in slots:
-            pages = self._page_tables[slot]
-            for state in (*self._trunk, *self.head_caches):
-                if isinstance(state, KeyValueCache):
-                    state.keys[pages] = 0
-                    state.values[pages] = 0
+        if not pages:
+            return
+        index = torch.tensor(pages, device=self._device)
+        for state in (*self._trunk, *self.head_caches):
+            if isinstance(state, KeyValueCache):
+                state.keys[index] = 0
+                state.values[index] = 0
 
     def _finish(self, transaction: Transaction, counts: Sequence[int]) -> None:
         self._open = None

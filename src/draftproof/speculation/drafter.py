@@ -41,6 +41,8 @@ class Drafter(Protocol):
     """Proposes tokens. Its proposals can change the speed of generation, never the text."""
 
     name: str
+    keeps_rows: bool
+    """It has keys and values of its own, and needs to see every committed row for them."""
 
     def propose(self, rows: CommittedRows) -> Drafts:
         """Take note of the committed rows and propose at most `wanted` tokens for each sequence."""
@@ -51,6 +53,7 @@ class NoDrafter:
     """Plain decoding."""
 
     name = "none"
+    keeps_rows = False
 
     def propose(self, rows: CommittedRows) -> Drafts:
         return ((),) * len(rows.sequences)

@@ -23,6 +23,7 @@ class NextnDrafter:
     """
 
     name = "nextn"
+    keeps_rows = True
 
     def __init__(self, head: MtpHead, store: StateStore) -> None:
         self._head = head

@@ -20,6 +20,7 @@ class ScriptedDrafter:
     """Proposes what the script says."""
 
     name = "scripted"
+    keeps_rows = False
 
     def __init__(self, script: Script) -> None:
         self._script = script
