@@ -23,7 +23,7 @@ RESULTS = Path(__file__).parent / "results"
 def make_record(figures: Mapping[str, object], samples: Mapping[str, object]) -> dict[str, object]:
     """The record of a run that ends now."""
     return {
-        "command": " ".join(["python", "-m", f"benchmarks.{Path(sys.argv[0]).stem}", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", _module(), *sys.argv[1:]]),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         **_sources(),
         "hardware": {
@@ -59,6 +59,14 @@ def ratio_interval(
     means = generator.choice(logs, (draws, len(logs))).mean(1)
     low, high = np.quantile(means, (0.025, 0.975))
     return float(np.exp(logs.mean())), float(np.exp(low)), float(np.exp(high))
+
+
+def _module() -> str:
+    """The benchmark that runs, as `python -m` is given it."""
+    started = Path(sys.argv[0]).resolve()
+    folder = Path(__file__).parent
+    inside = started.relative_to(folder) if started.is_relative_to(folder) else Path(started.name)
+    return ".".join(("benchmarks", *inside.with_suffix("").parts))
 
 
 def _sources() -> dict[str, object]:

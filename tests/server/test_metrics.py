@@ -238,5 +238,6 @@ def test_scrapers_may_ask_with_head_and_for_open_metrics(
         plain = http.get("/metrics")
         open_metrics = http.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
     assert plain.headers["content-type"].startswith("text/plain; version=")
+    assert "_created" not in plain.text + open_metrics.text
     assert open_metrics.headers["content-type"].startswith("application/openmetrics-text")
     assert open_metrics.text.endswith("# EOF\n")
