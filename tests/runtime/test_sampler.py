@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor
 
 from draftproof.errors import EngineFault, LogitsFault, UsageError
@@ -310,3 +312,108 @@ def test_a_rows_logprobs_do_not_depend_on_the_batch() -> None:
         alone = token_logprobs(logits[row : row + 1], tokens[row : row + 1], 3)
         assert torch.equal(alone.chosen[0], together.chosen[row])
         assert torch.equal(alone.top[0], together.top[row])
+
+
+# Constraints
+
+
+class Alternating:
+    """Even and odd tokens in turns, ends at any time; remembers what it was given."""
+
+    is_active = True
+
+    def __init__(self) -> None:
+        self.committed: list[int] = []
+
+    def allowed(self, drafts: Sequence[int], first_row: int) -> list[NDArray[np.bool_] | None]:
+        masks: list[NDArray[np.bool_] | None] = []
+        for row in range(first_row, len(drafts) + 1):
+            mask = np.arange(VOCABULARY) % 2 == (len(self.committed) + row) % 2
+            mask[EOS] = True
+            masks.append(mask)
+        return masks
+
+    def commit(self, token_ids: Sequence[int]) -> None:
+        self.committed.extend(token_ids)
+
+
+class Only(Alternating):
+    """Some tokens and no others."""
+
+    def __init__(self, *token_ids: int) -> None:
+        super().__init__()
+        self._token_ids = list(token_ids)
+
+    def allowed(self, drafts: Sequence[int], first_row: int) -> list[NDArray[np.bool_] | None]:
+        mask = np.zeros(VOCABULARY, dtype=np.bool_)
+        mask[self._token_ids] = True
+        return [mask] * (len(drafts) + 1 - first_row)
+
+
+def constrained(constraint: Alternating, parameters: SamplingParameters | None = None) -> SequenceContext:
+    return SequenceContext(parameters or SamplingParameters(), (1, 2), (EOS,), VOCABULARY, constraint)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_every_row_is_chosen_from_what_its_drafts_leave(temperature: float) -> None:
+    logits = random_logits(6)
+    logits[:, EOS] = -20.0
+    parameters = SamplingParameters(temperature=temperature, seed=3, top_k=3)
+    sequence = constrained(Alternating(), parameters)
+    whole = sample_rows(logits, [SequenceRows(context()), SequenceRows(sequence, (4, 5, 6, 7))])
+    assert (whole[1:] % 2).tolist() == [0, 1, 0, 1, 0]
+    last = sample_rows(logits[5:], [SequenceRows(sequence, (4, 5, 6, 7), first_row=4)])
+    assert last.tolist() == whole[5:].tolist()
+    for token in (4, 5, 6, 7):
+        sequence.commit((token,))
+    assert sample_rows(logits[5:], [SequenceRows(sequence)]).tolist() == whole[5:].tolist()
+
+
+def test_a_constraint_is_moved_by_commits_alone() -> None:
+    constraint = Alternating()
+    sequence = constrained(constraint)
+    sample_rows(random_logits(3), [SequenceRows(sequence, (4, 5))])
+    assert constraint.committed == []
+    sequence.commit((8, 9))
+    assert constraint.committed == [8, 9]
+
+
+def test_a_constraint_that_limits_nothing_now_is_not_asked() -> None:
+    constraint = Only()
+    constraint.is_active = False
+    sequence = constrained(constraint)
+    assert sequence.is_plain
+    logits = random_logits(1)
+    assert sample_rows(logits, [SequenceRows(sequence)]).tolist() == logits.argmax(1).tolist()
+
+
+def test_a_row_whose_mask_is_none_is_free_beside_others() -> None:
+    class Half(Only):
+        def allowed(self, drafts: Sequence[int], first_row: int) -> list[NDArray[np.bool_] | None]:
+            return [None, *super().allowed(drafts, first_row)[1:]]
+
+    logits = random_logits(2)
+    tokens = sample_rows(logits, [SequenceRows(constrained(Half(9)), (1,))])
+    assert tokens.tolist() == [int(logits[0].argmax()), 9]
+
+
+def test_bias_cannot_bring_back_what_is_not_allowed() -> None:
+    biased = SamplingParameters(logit_bias=((7, 100.0),))
+    assert sample_rows(random_logits(1), [SequenceRows(constrained(Only(9), biased))]).tolist() == [9]
+
+
+def test_min_tokens_gives_way_where_an_answer_can_only_end() -> None:
+    """It holds back an end while anything else is allowed, and cannot lengthen a finished answer."""
+    parameters = SamplingParameters(min_tokens=5, stop_token_ids=(8,))
+    logits = torch.zeros(1, VOCABULARY)
+    logits[0, EOS] = 10.0
+    assert sample_rows(logits, [SequenceRows(constrained(Only(EOS, 9), parameters))]).tolist() == [9]
+    assert sample_rows(logits, [SequenceRows(constrained(Only(EOS, 8), parameters))]).tolist() == [EOS]
+    assert sample_rows(logits, [SequenceRows(constrained(Only(EOS), parameters))]).tolist() == [EOS]
+
+
+def test_a_row_that_may_have_no_token_is_at_fault_and_no_other() -> None:
+    windows = [SequenceRows(context()), SequenceRows(constrained(Only()))]
+    with pytest.raises(LogitsFault) as caught:
+        sample_rows(random_logits(2), windows)
+    assert caught.value.rows == (1,)

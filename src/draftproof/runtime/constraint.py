@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+
 class TokenConstraint(Protocol):
     """Limits the tokens of one sequence. Its state moves by committed tokens only, never by drafts."""
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 
 import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.errors import UsageError
-from draftproof.text.output_constraint import OutputConstraint, OutputVocabulary
+from draftproof.text.output_constraint import OutputConstraint, OutputVocabulary, Taken
 from draftproof.text.output_rules import Grammar, GrammarKind, OutputRules
 from draftproof.text.reasoning import REASONING_BEGIN, REASONING_END
 from draftproof.text.tokenizer import Tokenizer
@@ -21,6 +21,10 @@ from draftproof.text.tool_calls import CALL_BEGIN, CALL_END
 
 MOST_KEPT_GRAMMARS = 64
 MOST_GRAMMAR_CHARACTERS = 1 << 20
+
+MOST_ITEMS, MOST_LARK_ITEMS = 4000, 600
+"""Ways to go on that a parser may keep open at one place. A schema with a thousand optional properties needs
+so many; a Lark grammar can be ambiguous, and then time grows with their square: 60 ms a token at 600."""
 
 JSON_WHITESPACE = r"[ ]?|\n[ ]{0,32}"
 """Between the parts of a JSON text: what printers write. Without a bound a model can go on with blanks until
@@ -54,7 +58,9 @@ class GrammarCompiler:
         grammar, thinking = rules.grammar, rules.thinking
         if grammar is None and (thinking is None or thinking.budget is None):
             return None
-        matcher = None if grammar is None else _Matcher(self._compiled(grammar).deep_copy())
+        matcher = None
+        if grammar is not None:
+            matcher = _Matcher(self._compiled(grammar).deep_copy(), partial(self._compile_again, grammar))
         return OutputConstraint(self._vocabulary, thinking, matcher)
 
     def check(self, rules: OutputRules) -> None:
@@ -79,17 +85,27 @@ class GrammarCompiler:
                 self._kept.popitem(last=False)
         return compiled
 
+    def _compile_again(self, grammar: Grammar) -> llguidance.LLMatcher:
+        with self._lock:
+            self._kept.pop(grammar, None)
+        return self._compiled(grammar).deep_copy()
+
     def _compile(self, grammar: Grammar) -> llguidance.LLMatcher:
         if len(grammar.text) > MOST_GRAMMAR_CHARACTERS:
             raise UsageError(
                 f"the {grammar.kind.value} has {len(grammar.text)} characters; "
                 f"allowed: {MOST_GRAMMAR_CHARACTERS}"
             )
-        matcher = llguidance.LLMatcher(self._llguidance_tokenizer, _in_llguidance(grammar), log_level=0)
-        error = matcher.get_error()
-        if error:
-            raise UsageError(f"the {grammar.kind.value} cannot be used: {_one_line(error)}")
-        if not any(matcher.compute_logit_bias()):
+        limits = llguidance.LLParserLimits(
+            max_items_in_row=MOST_LARK_ITEMS if grammar.kind is GrammarKind.LARK else MOST_ITEMS
+        )
+        matcher = llguidance.LLMatcher(
+            self._llguidance_tokenizer, _in_llguidance(grammar), log_level=0, limits=limits
+        )
+        allows_any = any(matcher.compute_logit_bias())
+        if matcher.is_error():
+            raise UsageError(f"the {grammar.kind.value} cannot be used: {_one_line(matcher.get_error())}")
+        if not allows_any or (matcher.is_stopped() and not matcher.is_accepting()):
             raise UsageError(f"the {grammar.kind.value} allows no answer")
         return matcher
 
@@ -105,26 +121,52 @@ class GrammarCompiler:
 
 
 class _Matcher:
-    """An `output_constraint.GrammarMatcher` by llguidance."""
+    """An `output_constraint.GrammarMatcher` by llguidance.
 
-    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+    Llguidance never leaves an error, copies share what they learned of the text, and drafts that are never
+    committed may cause one: the place before it is then made again, from a new compilation.
+
+    Args:
+        matcher: at the grammar's beginning, of this output.
+        compile_again: makes a matcher that shares nothing with it.
+    """
+
+    def __init__(
+        self, matcher: llguidance.LLMatcher, compile_again: Callable[[], llguidance.LLMatcher]
+    ) -> None:
         self._matcher = matcher
+        self._compile_again = compile_again
+        self._taken: list[int] = []
 
     @property
     def may_end(self) -> bool:
-        return self._matcher.is_accepting() and not self._matcher.is_error()
+        return self._matcher.is_accepting()
 
     def mask(self) -> NDArray[np.bool_]:
-        mask = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8) != 0
-        # A parser that has hit one of its limits would say that the answer may end. It is not a whole one:
-        # nothing is allowed, which ends this request, and no other, with a fault.
-        return np.zeros_like(mask) if self._matcher.is_error() else mask
+        mask: NDArray[np.bool_] = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8) != 0
+        if self._matcher.is_error():
+            # What llguidance then says is that the answer may end; it is not a whole one.
+            self._make_again()
+            return np.zeros_like(mask)
+        return mask
 
-    def take(self, token_id: int) -> bool:
-        return self._matcher.try_consume_tokens([token_id]) == 1
+    def take(self, token_id: int) -> Taken:
+        if self._matcher.try_consume_tokens([token_id]) == 1:
+            self._taken.append(token_id)
+            return Taken.YES
+        if not self._matcher.is_error():
+            return Taken.NO
+        self._make_again()
+        return Taken.GAVE_UP
 
     def back(self, count: int) -> None:
-        self._matcher.rollback(count)
+        if count:
+            self._matcher.rollback(count)
+            del self._taken[-count:]
+
+    def _make_again(self) -> None:
+        self._matcher = self._compile_again()
+        self._matcher.consume_tokens(self._taken)
 
 
 class _TokenSource:

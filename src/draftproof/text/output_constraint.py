@@ -26,6 +26,14 @@ GAP_NEWLINES = 2
 Mask = NDArray[np.bool_]
 
 
+class Taken(Enum):
+    """What a grammar makes of a token."""
+
+    YES = "moved over it"
+    NO = "it may not come next"
+    GAVE_UP = "it may come next, but the parser has hit a limit"
+
+
 class GrammarMatcher(Protocol):
     """One output's place in a grammar."""
 
@@ -35,11 +43,12 @@ class GrammarMatcher(Protocol):
         ...
 
     def mask(self) -> Mask:
-        """Tokens that may come next, [vocabulary]; those that end the output where `may_end`."""
+        """Tokens that may come next, [vocabulary], of this call alone; those that end the output where
+        `may_end`, and none at all when the parser hits a limit."""
         ...
 
-    def take(self, token_id: int) -> bool:
-        """Move over a token; False, and nothing is moved, when it may not come next."""
+    def take(self, token_id: int) -> Taken:
+        """Move over a token, or stay."""
         ...
 
     def back(self, count: int) -> None:
@@ -144,6 +153,9 @@ class _Phase(Enum):
     ANSWER = "in the grammar"
     ENDED = "after a token that ended the output"
     FREE = "nothing is limited any more"
+    GAVE_UP = (
+        "the grammar's parser has hit a limit: no token is allowed, which ends this request with a fault"
+    )
 
 
 @dataclass(frozen=True)
@@ -235,7 +247,7 @@ class OutputConstraint:
                 break
             common += 1
         matched = sum(place.is_matched for _, place in self._walked[common:])
-        if matched and self._matcher is not None:
+        if self._matcher is not None:
             self._matcher.back(matched)
         del self._walked[common:]
         for token_id in token_ids[common:]:
@@ -256,7 +268,7 @@ class OutputConstraint:
             if self._matcher is None:
                 is_blank = not self._vocabulary.piece(token_id).strip()
                 return place if is_blank else _Place(_Phase.FREE)
-        if place.phase is _Phase.FREE:
+        if place.phase in (_Phase.FREE, _Phase.GAVE_UP):
             return place
         is_end = token_id in self._vocabulary.end_token_ids
         if place.phase is _Phase.ENDED:
@@ -264,8 +276,11 @@ class OutputConstraint:
         assert self._matcher is not None
         if is_end:
             return _Place(_Phase.ENDED) if self._matcher.may_end else None
-        if self._matcher.take(token_id):
+        taken = self._matcher.take(token_id)
+        if taken is Taken.YES:
             return _Place(_Phase.ANSWER, is_matched=True)
+        if taken is Taken.GAVE_UP:
+            return _Place(_Phase.GAVE_UP)
         if place.phase is _Phase.GAP and token_id in self._gap_tokens(place):
             return replace(place, count=place.count + len(self._vocabulary.piece(token_id)))
         return None
@@ -294,6 +309,8 @@ class OutputConstraint:
         place, vocabulary = self._place, self._vocabulary
         if place.phase is _Phase.ENDED:
             return vocabulary.only_ends
+        if place.phase is _Phase.GAVE_UP:
+            return vocabulary.only(())
         if place.phase is _Phase.REASONING and self._must_end_reasoning(place):
             return vocabulary.only((self._reasoning_end,))
         if self._matcher is None:
@@ -301,6 +318,9 @@ class OutputConstraint:
         if place.phase is _Phase.REASONING:
             return vocabulary.reasoning_mask(place.tail)
         mask = self._matcher.mask()
+        if not self._matcher.may_end:
+            # A grammar that no token continues would otherwise end here, in the middle of an answer.
+            mask[list(vocabulary.end_token_ids)] = False
         if place.phase is _Phase.GAP:
             mask[list(self._gap_tokens(place))] = True
         if place.phase is _Phase.BEGIN and vocabulary.reasoning_begin is not None:
