@@ -15,7 +15,7 @@ from draftproof.checkpoint.finding import FindingKind
 from draftproof.device.graphs import recorder_for
 from draftproof.device.machine import StepMachine
 from draftproof.device.self_check import self_check
-from draftproof.device.shapes import StepShape
+from draftproof.device.shapes import StepShape, representative_shapes
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
 from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
@@ -28,7 +28,7 @@ from draftproof.hardware.memory_plan import memory_plan
 from draftproof.hardware.weights import weigh_tensors
 from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.kernels.half_linear import fbgemm
-from draftproof.kernels.select import kernels_for
+from draftproof.kernels.select import StepKernels, kernels_for
 from draftproof.models.account import LoadReport, TensorAccount
 from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.qwen3_5 import Qwen35Model
@@ -107,14 +107,17 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     sizes = state_sizes(config, max_length)
     if device.type == "cuda":
         _require_memory(checkpoint, spec, sizes, device)
-    loaded = _load(checkpoint, spec, config, max_length, device)
-    dtype = TORCH_TYPES[config.activations]
+    target = load_target(config)
     engine: EngineLoop
     if config.uses_device_steps:
+        kernels = kernels_for(device, tell=_warn)
+        target = replace(target, experts_of_prompt=kernels.experts_of_prompt)
+        loaded = _load(checkpoint, spec, config, target, max_length, device)
         with torch.inference_mode():
-            engine = wire_device_engine(loaded, sizes, config, max_length, device)
+            engine = wire_device_engine(loaded, kernels, sizes, config, max_length, device)
     else:
-        store = StateStore(spec, sizes, dtype, device)
+        loaded = _load(checkpoint, spec, config, target, max_length, device)
+        store = StateStore(spec, sizes, target.dtype, device)
         engine = wire_engine(loaded, store, config, max_length, device)
     return BuiltEngine(engine, spec, loaded.report, max_length, threads)
 
@@ -168,21 +171,24 @@ def wire_engine(
 
 
 def wire_device_engine(
-    loaded: LoadedModel, sizes: StateSizes, config: EngineConfig, max_length: int, device: torch.device
+    loaded: LoadedModel,
+    kernels: StepKernels,
+    sizes: StateSizes,
+    config: EngineConfig,
+    max_length: int,
+    device: torch.device,
 ) -> DeviceEngine:
     """Put kernels, state, scheduler and loop around a model that was loaded with packed blocks."""
     target, head = loaded.target, loaded.head if config.window_rows > 1 else None
-    kernels, model = (
-        kernels_for(device, tell=_warn),
-        _with_draft_head(device_model(target, head), target, config),
-    )
+    model = _with_draft_head(device_model(target, head), target, config)
+    largest = StepShape(config.max_sequences, config.window_rows - 1)
     if device.type == "cuda":
-        self_check(kernels, model)
+        self_check(kernels, model, representative_shapes(largest), sizes)
     machine = StepMachine(
         kernels,
         model,
         DeviceState.allocate(target.spec, sizes, TORCH_TYPES[config.activations], device),
-        StepShape(config.max_sequences, config.window_rows - 1),
+        largest,
         recorder_for(device),
     )
     scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
@@ -245,14 +251,19 @@ def _require_head(checkpoint: Checkpoint, spec: ModelSpec) -> None:
 
 
 def _load(
-    checkpoint: Checkpoint, spec: ModelSpec, config: EngineConfig, max_length: int, device: torch.device
+    checkpoint: Checkpoint,
+    spec: ModelSpec,
+    config: EngineConfig,
+    target: LoadTarget,
+    max_length: int,
+    device: torch.device,
 ) -> LoadedModel:
     folder = _folder(checkpoint)
     account = TensorAccount(folder, checkpoint.inventory.tensors, device)
     positions = max_length + draft_slack(config)
     with_head = config.drafter is DrafterName.NEXTN
     with torch.inference_mode():
-        return load_model(spec, account, load_target(config), positions, device, with_head)
+        return load_model(spec, account, target, positions, device, with_head)
 
 
 def _folder(checkpoint: Checkpoint) -> Path:
