@@ -122,3 +122,13 @@ def test_parsers_of_other_formats_are_refused(option, capsys):
     assert run(["serve", "tiny", option, "deepseek_r1", "--dry-run"]) == 2
     assert f"{option} deepseek_r1" in capsys.readouterr().err
     assert run(["serve", "tiny", "--reasoning-parser", "qwen3", "--dry-run"]) == 0
+
+
+def test_options_can_be_given_by_the_environment(monkeypatch, capsys):
+    monkeypatch.setenv("DRAFTPROOF_SERVE_MAX_NUM_SEQS", "5")
+    monkeypatch.setenv("DRAFTPROOF_SERVE_API_KEY", "one two")
+    assert run(["serve", "tiny", "--dry-run", "--json"]) == 0
+    settings = json.loads(capsys.readouterr().out)
+    assert (settings["max_sequences"], settings["api_keys"]) == (5, "2 given")
+    assert run(["serve", "--help"]) == 0
+    assert "env var" not in capsys.readouterr().out

@@ -24,6 +24,7 @@ from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 from draftproof import __version__
 from draftproof.cli.console import silence_standard_output, write_error, write_text
@@ -48,11 +49,13 @@ class Command:
         name: what the user types.
         target: "module:function" of the function that carries it out.
         summary: one line in the list of commands.
+        environment: beginning of the names of variables that stand for its options; None for none.
     """
 
     name: str
     target: str
     summary: str
+    environment: str | None = None
 
     def load(self) -> Callable[..., Any]:
         """Imports the function."""
@@ -76,6 +79,7 @@ COMMANDS = (
         "serve",
         "draftproof.cli.serve:serve",
         "Serve a checkpoint behind OpenAI's API: our own engine, or SGLang or vLLM as planned.",
+        environment="DRAFTPROOF_SERVE",
     ),
     Command(
         "inspect",
@@ -177,8 +181,23 @@ def build(words: Sequence[str]) -> typer.Typer:
     for command in COMMANDS:
         function = command.load() if completing or command.name == called else _not_loaded
         help_text = function.__doc__ if function is not _not_loaded else command.summary
-        app.command(command.name, help=help_text, short_help=command.summary)(function)
+        app.command(
+            command.name,
+            cls=_WithoutVariables,
+            help=help_text,
+            short_help=command.summary,
+            context_settings={"auto_envvar_prefix": command.environment},
+        )(function)
     return app
+
+
+class _WithoutVariables(TyperCommand):
+    """Help that does not repeat the name of an environment variable for every option."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        for parameter in self.params:
+            parameter.show_envvar = False  # type: ignore[attr-defined]
 
 
 def _not_loaded() -> None:

@@ -25,6 +25,7 @@ from draftproof.links.progress import NoProgress
 from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.runtime.sampling import LARGEST_REPETITION_PENALTY, LARGEST_TEMPERATURE
+from draftproof.server.access_log import AccessLog
 from draftproof.server.app import create_app
 from draftproof.server.listening import take_address
 from draftproof.server.observability import observe
@@ -111,7 +112,7 @@ def _app(
     ready = client.ready
     evidence = None if chain is None else served_chain(chain)
     watched = observe(client, settings, evidence, request.metrics_compat)
-    return create_app(
+    app = create_app(
         watched.client,
         text.tokenizer,
         text.template,
@@ -119,6 +120,9 @@ def _app(
         rules_check=GrammarCompiler(text.tokenizer, ready.end_token_ids, ready.vocabulary_size),
         routers=watched.routers,
     )
+    if request.access_log:
+        app.add_middleware(AccessLog)
+    return app
 
 
 def _chain(checkpoint: Checkpoint) -> ChainReport:

@@ -20,8 +20,10 @@ from draftproof.cli.engine_options import (
 )
 from draftproof.cli.planning import one_stack
 from draftproof.cli.server_options import (
+    AccessLogOption,
     ApiKeyOption,
     ChatTemplateOption,
+    DraftPolicyOption,
     DrainOption,
     HostOption,
     LogFormatOption,
@@ -35,8 +37,10 @@ from draftproof.cli.server_options import (
     SamplingSource,
     SamplingSourceOption,
     ServerRequest,
+    SnapshotsOption,
     StallOption,
     ToolParserOption,
+    TotalTokensOption,
     require_qwen_format,
     shown_settings,
 )
@@ -51,7 +55,7 @@ from draftproof.cli.stack_options import (
     TensorParallelOption,
     deployment_request,
 )
-from draftproof.engine.config import DrafterName, EngineConfig
+from draftproof.engine.config import DrafterName, DraftPolicy, EngineConfig
 from draftproof.errors import UsageError
 from draftproof.hardware.gpu_choice import GpuOptions
 from draftproof.models.weight_storage import WeightStorage
@@ -69,7 +73,7 @@ PLAN_ONLY = (
     "cache_type",
 )
 """Options that describe a deployment of another stack; our own server looks at the machine itself."""
-BOTH = ("checkpoint", "stack", "draft_tokens", "max_length", "max_sequences", "dry_run", "as_json")
+BOTH = ("checkpoint", "stack", "draft_tokens", "max_length", "max_num_seqs", "dry_run", "as_json")
 
 
 def serve(
@@ -88,6 +92,7 @@ def serve(
             "--k", "--draft-tokens", "--speculative-num-steps", min=0, help="Most drafts per verify pass (K)."
         ),
     ] = 3,
+    draft_policy: DraftPolicyOption = DraftPolicy.ADAPTIVE,
     draft_vocabulary: DraftVocabularyOption = FREQUENT,
     max_length: Annotated[
         int | None,
@@ -100,7 +105,7 @@ def serve(
             help="Longest prompt and output together.",
         ),
     ] = None,
-    max_sequences: Annotated[
+    max_num_seqs: Annotated[
         int | None,
         typer.Option(
             "--max-num-seqs",
@@ -110,9 +115,11 @@ def serve(
             help="Sequences that run at a time; 8, and 1 in a plan for another stack.",
         ),
     ] = None,
+    max_total_tokens: TotalTokensOption = None,
+    prefix_snapshots: SnapshotsOption = None,
     device: DeviceOption = "cpu",
-    compute_type: ComputeTypeOption = None,
-    weight_storage: StorageOption = WeightStorage.DENSE,
+    dtype: ComputeTypeOption = None,
+    weights: StorageOption = WeightStorage.DENSE,
     prompt_chunk: ChunkOption = 256,
     threads: ThreadsOption = None,
     max_queue: QueueOption = 256,
@@ -125,6 +132,7 @@ def serve(
     sampling_defaults: SamplingSourceOption = SamplingSource.MODEL,
     metrics_compat: MetricsOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
+    access_log: AccessLogOption = True,
     gpu: GpuOption = None,
     tensor_parallel: TensorParallelOption = None,
     capability: CapabilityOption = None,
@@ -143,6 +151,8 @@ def serve(
     the stack must be installed, in this environment or in the one that --stack names by its path, and a plan
     with a broken link is not run.
 
+    Every option is also read from the environment: DRAFTPROOF_SERVE_MAX_NUM_SEQS stands for --max-num-seqs.
+
     Exit codes: 0 after an orderly end, 1 the checkpoint or a link is broken, 2 usage, 4 something is missing
     or the address is in use; with another stack those of its server, and with --dry-run those of
     `draftproof plan`.
@@ -152,21 +162,25 @@ def serve(
         _refuse(context, _native_only(context), f"--stack {stack}")
         from draftproof.cli.stack_server import serve_on_stack
 
-        load = Load(draft_tokens, max_length, max_sequences or 1, cache_type)
+        load = Load(draft_tokens, max_length, max_num_seqs or 1, cache_type)
         options = GpuOptions(gpu, capability, memory, bandwidth)
         request = deployment_request(stack, None, options, tensor_parallel, load)
         return serve_on_stack(checkpoint, wanted, request, dry_run)
     _refuse(context, PLAN_ONLY, "draftproof's own server")
     require_qwen_format(reasoning_parser, tool_call_parser)
+    sequences = max_num_seqs or EngineConfig.max_sequences
     engine = EngineConfig(
         drafter=DrafterName.NONE if draft_tokens == 0 else drafter,
         draft_tokens=draft_tokens,
+        draft_policy=draft_policy,
         draft_vocabulary=draft_vocabulary,
-        max_sequences=max_sequences or EngineConfig.max_sequences,
+        max_sequences=sequences,
         max_length=max_length,
+        max_total_tokens=max_total_tokens,
+        prefix_snapshots=4 * sequences if prefix_snapshots is None else prefix_snapshots,
         prompt_chunk=prompt_chunk,
-        compute_type=compute_type,
-        weight_storage=weight_storage,
+        compute_type=dtype,
+        weight_storage=weights,
         device=device,
         threads=threads,
     )
@@ -184,6 +198,7 @@ def serve(
         sampling_source=sampling_defaults,
         metrics_compat=metrics_compat,
         log_format=log_format,
+        access_log=access_log,
     )
     if dry_run:
         return _print_settings(engine, server, as_json)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from draftproof.engine.config import EngineConfig
+from draftproof.engine.config import DraftPolicy, EngineConfig
 from draftproof.errors import UsageError
 from draftproof.server.metric_names import MetricsDialect
 from draftproof.serving.log_format import LogFormat
@@ -133,6 +133,31 @@ MetricsOption = Annotated[
 LogFormatOption = Annotated[
     LogFormat, typer.Option(rich_help_panel=_OUTPUT, help="Log lines on standard error.")
 ]
+AccessLogOption = Annotated[
+    bool, typer.Option("--access-log/--no-access-log", rich_help_panel=_OUTPUT, help="A line per request.")
+]
+DraftPolicyOption = Annotated[
+    DraftPolicy,
+    typer.Option(help="Always K drafts, or as many as pay for the batch at hand: from none to K."),
+]
+TotalTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-total-tokens",
+        min=1,
+        help="Positions of all sequences and kept prompts together; enough for every sequence at its longest "
+        "if not given.",
+    ),
+]
+SnapshotsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--prefix-snapshots",
+        min=0,
+        help="States that are kept so that prompts which begin alike are not computed again; four for each "
+        "sequence if not given, 0 keeps none.",
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -153,6 +178,7 @@ class ServerRequest:
         sampling_source: of values that requests leave out.
         metrics_compat: further names of metrics.
         log_format: of lines on standard error.
+        access_log: whether each request gets a line.
     """
 
     host: str = "127.0.0.1"
@@ -168,6 +194,7 @@ class ServerRequest:
     sampling_source: SamplingSource = SamplingSource.MODEL
     metrics_compat: MetricsDialect | None = None
     log_format: LogFormat = LogFormat.TEXT
+    access_log: bool = True
 
     def settings(self) -> dict[str, object]:
         """All fields by name, keys counted and not shown."""

@@ -51,7 +51,7 @@ class RunningOutput:
             text=self._text.take(),
             token_ids=output.token_ids,
             logprobs=output.logprobs,
-            usage=self._usage(now),
+            usage=self._usage(output.cached_tokens, now),
             finish_reason=output.finish_reason,
             matched_stop=self._text.matched_stop,
         )
@@ -64,12 +64,12 @@ class RunningOutput:
         self._histogram += [0] * (max(accepted, len(step.proposed)) + 1 - len(self._histogram))
         self._histogram[accepted] += 1
 
-    def _usage(self, now: float) -> GenerationUsage:
+    def _usage(self, cached_tokens: int, now: float) -> GenerationUsage:
         started = now if self._started is None else self._started
         first_token = now if self._first_token is None else self._first_token
         return GenerationUsage(
             prompt_tokens=len(self.request.prompt_ids),
-            cached_tokens=0,
+            cached_tokens=cached_tokens,
             completion_tokens=self._completion_tokens,
             acceptance=self._acceptance,
             histogram=tuple(self._histogram),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from draftproof.engine.request import Request, RequestPhase
 from draftproof.engine.status import EngineStatus
@@ -64,13 +65,7 @@ class EngineWorker:
     @property
     def status(self) -> EngineStatus:
         """Counters and levels."""
-        waiting = len(self._waiting)
-        return EngineStatus(
-            running=len(self._outputs) - waiting,
-            waiting=waiting,
-            faults=self._faults,
-            acceptance=self._engine.acceptance,
-        )
+        return replace(self._engine.status(), faults=self._faults)
 
     def take(self, command: GenerationRequest | Abort | ResetPrefixCache) -> Iterator[EngineMessage]:
         """Carry out a command; what is to be answered at once."""
@@ -78,6 +73,7 @@ class EngineWorker:
             self._engine.abort(command.request_id)
             self._forget(command.request_id)
         elif isinstance(command, ResetPrefixCache):
+            self._engine.reset_prefix_cache()
             yield PrefixCacheReset()
         else:
             yield from self._add(command)
