@@ -41,12 +41,16 @@ class CompletionLogprobs:
         return {
             "tokens": texts,
             "token_logprobs": [item.logprob for item in logprobs],
-            "top_logprobs": [
-                {_text_of(self._tokenizer, token_id): value for token_id, value in reversed(item.top)}
-                for item in logprobs
-            ],
+            "top_logprobs": [self._by_text(item.top) for item in logprobs],
             "text_offset": offsets,
         }
+
+    def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
+        """The most likely first; of tokens with the same text (parts of a character) the most likely one."""
+        found: dict[str, float] = {}
+        for token_id, value in top:
+            found.setdefault(_text_of(self._tokenizer, token_id), value)
+        return found
 
 
 def _token_entry(tokenizer: Tokenizer, token_id: int, logprob: float) -> dict[str, Any]:
