@@ -92,7 +92,7 @@ class TestAnswers:
             assert client.health.state is HealthState.READY
             texts = await asyncio.gather(*(text_of(client, request(f"r{n}", 2 + n)) for n in range(5)))
             assert len(set(map(len, texts))) == 5
-            await until(lambda: client.status.acceptance.passes > 0 and client.status.running == 0)
+            await until(lambda: client.status.steps > 0 and client.status.running == 0)
             await client.reset_prefix_cache()
 
         run(ScriptedFactory(), scenario)

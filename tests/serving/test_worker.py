@@ -145,7 +145,7 @@ def test_after_an_unforeseen_failure_all_requests_end_and_the_engine_goes_on(err
     messages = run(worker)
     assert failures(messages) == dict.fromkeys(("a", "b", "waits"), FailureKind.FAULT)
     assert all("\n" not in each.message for each in messages if isinstance(each, GenerationFailure))
-    assert engine.resets == 1
+    assert (engine.resets, engine.prefix_resets) == (1, 1)
     assert list(worker.take(request("next"))) == []
     assert chunks(run(worker), "next")[-1].finish_reason is FinishReason.LENGTH
 
@@ -211,7 +211,9 @@ def test_the_deadline_of_a_finished_request_does_not_hit_another_of_its_name() -
 
 
 def test_resetting_the_prefix_cache_is_answered() -> None:
-    assert list(worker_of(ScriptedEngine(WORDS)).take(ResetPrefixCache())) == [PrefixCacheReset()]
+    engine = ScriptedEngine(WORDS)
+    assert list(worker_of(engine).take(ResetPrefixCache())) == [PrefixCacheReset()]
+    assert engine.prefix_resets == 1
 
 
 def test_special_tokens_have_text_only_when_asked_for() -> None:

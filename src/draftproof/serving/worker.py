@@ -183,6 +183,8 @@ class EngineWorker:
         yield from self._end_with_fault(list(self._outputs), _unforeseen(error))
         try:
             self._engine.reset()
+            # Kept prompts may share what the failed step was writing.
+            self._engine.reset_prefix_cache()
         except Exception as second:
             _LOG.exception("the engine could not be reset")
             raise EngineLost(f"the engine could not be put right after a failure: {second}") from second
