@@ -18,6 +18,7 @@ from draftproof.runtime.sampler import (
     SequenceContext,
     SequenceRows,
     apply_context,
+    sample_drafts,
     sample_rows,
     token_logprobs,
 )
@@ -417,3 +418,12 @@ def test_a_row_that_may_have_no_token_is_at_fault_and_no_other() -> None:
     with pytest.raises(LogitsFault) as caught:
         sample_rows(random_logits(2), windows)
     assert caught.value.rows == (1,)
+
+
+def test_a_draft_is_chosen_like_a_token_and_costs_no_request_its_answer() -> None:
+    sound = [SequenceRows(context()), SequenceRows(constrained(Only(9)))]
+    logits = random_logits(2)
+    assert sample_drafts(logits, sound).tolist() == sample_rows(logits, sound).tolist()
+    logits[0, 3] = math.nan
+    for windows in (sound, [sound[1], SequenceRows(constrained(Only()))]):
+        assert all(0 <= token < VOCABULARY for token in sample_drafts(logits, windows).tolist())

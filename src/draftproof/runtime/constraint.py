@@ -14,8 +14,8 @@ class TokenConstraint(Protocol):
 
     @property
     def is_active(self) -> bool:
-        """Whether it may limit one of the next `text.output_rules.WATCHED_TOKENS` tokens: steps may be launched
-        before the tokens of the last one are known."""
+        """Whether it may limit one of the next `text.output_rules.WATCHED_TOKENS` tokens: steps may be
+        launched before the tokens of the last one are known."""
         ...
 
     def allowed(self, drafts: Sequence[int], first_row: int) -> Sequence[NDArray[np.bool_] | None]:
@@ -23,10 +23,11 @@ class TokenConstraint(Protocol):
 
         Returns:
             For rows `first_row` to len(drafts): a mask [vocabulary], True for allowed tokens, or None when
-            all are. Rows after a draft that is not allowed are dead: anything may be said of them.
+            all are. Rows after a draft that is not allowed are dead: anything may be said of them. A mask
+            that allows nothing ends the request with a fault.
         """
         ...
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Append tokens to the output; they are allowed ones."""
+        """Append tokens to the output; they are allowed ones. Never raises."""
         ...

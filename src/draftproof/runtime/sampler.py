@@ -193,6 +193,17 @@ def sample_rows(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
     return tokens.index_copy_(0, rows, chosen_tokens)
 
 
+def sample_drafts(logits: Tensor, windows: Sequence[SequenceRows]) -> Tensor:
+    """Choose a draft for every row, as `sample_rows` would; any token where there is none to choose.
+
+    A draft can be wrong but must not cost a request its answer: if there is a fault, the target finds it.
+    """
+    try:
+        return sample_rows(logits, windows)
+    except LogitsFault:
+        return logits.nan_to_num().argmax(1)
+
+
 def apply_context(logits: Tensor, window: SequenceRows) -> None:
     """Apply penalties, logit bias, constraint and min_tokens to a window's rows, in place.
 

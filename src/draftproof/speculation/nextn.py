@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from draftproof.models.qwen3_5_mtp import MtpHead
-from draftproof.runtime.sampler import SequenceRows, sample_rows
+from draftproof.runtime.sampler import SequenceRows, sample_drafts
 from draftproof.runtime.state_store import StateStore
 from draftproof.speculation.drafter import CommittedRows, Drafts
 
@@ -45,7 +45,7 @@ class NextnDrafter:
                 SequenceRows(context, tuple(chain), first_row=step)
                 for context, chain in zip(rows.contexts, drafts, strict=True)
             ]
-            tokens = sample_rows(self._head.logits(hidden[:, 0]), windows)
+            tokens = sample_drafts(self._head.logits(hidden[:, 0]), windows)
             for chain, token in zip(drafts, tokens.tolist(), strict=True):
                 chain.append(token)
             if step + 1 < depth:

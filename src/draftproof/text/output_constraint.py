@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from draftproof.errors import EngineFault, UsageError
+from draftproof.errors import UsageError
 from draftproof.text.output_rules import WATCHED_TOKENS, Thinking
 from draftproof.text.reasoning import END_BYTES, REASONING_BEGIN, REASONING_END
 from draftproof.text.tokenizer import Tokenizer
@@ -218,12 +218,10 @@ class OutputConstraint:
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append tokens to the output.
 
-        Raises:
-            EngineFault: one of them was not allowed.
+        After one that was not allowed nothing is: the request ends with a fault at its next token.
         """
-        if not self._walk_to(token_ids):
-            raise EngineFault(f"token {token_ids[len(self._walked)]} was chosen where it is not allowed")
-        self._committed = self._place
+        is_allowed = self._walk_to(token_ids)
+        self._committed = self._place if is_allowed else _Place(_Phase.GAVE_UP)
         self._walked.clear()
         self._masks.clear()
 
@@ -235,7 +233,9 @@ class OutputConstraint:
         """Tokens that may follow the drafts; None for all, or when the drafts themselves may not be."""
         # A drafter asks for the same rows one by one that the target then asks for at once.
         if drafts not in self._masks:
-            self._masks[drafts] = self._mask() if self._walk_to(drafts) else None
+            mask = self._mask() if self._walk_to(drafts) else None
+            # Where nothing is allowed the request ends with a fault: not before its output has come there.
+            self._masks[drafts] = None if drafts and mask is not None and not mask.any() else mask
         return self._masks[drafts]
 
     def _walk_to(self, token_ids: Sequence[int]) -> bool:
