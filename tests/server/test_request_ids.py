@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -38,3 +40,17 @@ def test_two_requests_of_one_id_do_not_meet_in_the_engine(complete: Post, engine
 
 def test_errors_name_their_request_too(http: TestClient) -> None:
     assert "x-request-id" in http.get("/nothing").headers
+
+
+def test_each_request_has_a_line_in_the_log(http: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "draftproof.server"):
+        http.get("/v1/models", headers={"x-request-id": "mine"})
+        http.get("/nothing%0Ahere")
+        http.get("/health")
+    listed, refused = caplog.records
+    assert listed.getMessage() == "GET /v1/models"
+    assert vars(listed)["request_id"] == "mine"
+    assert vars(listed)["status"] == 200
+    assert vars(listed)["seconds"] >= 0
+    assert refused.getMessage() == r"GET /nothing\nhere"
+    assert vars(refused)["status"] == 404

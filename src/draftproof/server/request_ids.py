@@ -1,15 +1,22 @@
-"""Every request has an id: the client's `x-request-id`, or one that is made up; every answer names it."""
+"""Every request has an id, which its answer and its line in the log name: the client's `x-request-id`, or one
+that is made up."""
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
+from time import monotonic
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "x-request-id"
 SCOPE_KEY = "draftproof.request_id"
+LONGEST_PATH = 200
 _ACCEPTED = re.compile(r"[\x21-\x7e]{1,128}")
+_WATCHED = ("/health", "/ping", "/metrics", "/server_info")
+
+logger = logging.getLogger("draftproof.server")
 
 
 def fresh_id() -> str:
@@ -29,7 +36,7 @@ def request_id_of(scope: Scope) -> str:
 
 
 class RequestIds:
-    """Gives requests their ids.
+    """Gives requests their ids, and logs each when its answer has been sent.
 
     Args:
         app: what answers.
@@ -43,16 +50,22 @@ class RequestIds:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _given(scope) or fresh_id()
-        scope[SCOPE_KEY] = request_id
+        request_id = scope[SCOPE_KEY] = _given(scope) or fresh_id()
         header = (HEADER.encode(), request_id.encode())
+        began = monotonic()
+        status: int | None = None
 
         async def send_named(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
                 message["headers"] = [*message["headers"], header]
+                status = message["status"]
             await send(message)
 
-        await self._app(scope, receive, send_named)
+        try:
+            await self._app(scope, receive, send_named)
+        finally:
+            _log(scope, status, monotonic() - began)
 
 
 def _given(scope: Scope) -> str | None:
@@ -61,3 +74,13 @@ def _given(scope: Scope) -> str | None:
             given: str = value.decode("latin-1")
             return given if is_usable(given) else None
     return None
+
+
+def _log(scope: Scope, status: int | None, seconds: float) -> None:
+    """One line; what asks again and again how the server does is not worth one."""
+    path = scope["path"]
+    level = logging.DEBUG if path in _WATCHED else logging.INFO
+    if logger.isEnabledFor(level):
+        shown = ascii(path[:LONGEST_PATH])[1:-1]
+        fields = {"request_id": request_id_of(scope), "status": status, "seconds": round(seconds, 3)}
+        logger.log(level, "%s %s", scope["method"], shown, extra=fields)
