@@ -31,11 +31,17 @@ def load_embedded(dtype: torch.dtype, *, packed: bool = False, device: torch.dev
         return load_model(spec_from_config(opened.config), account, target, POSITIONS, device, with_head=True)
 
 
+def embedded_tokenizer() -> Tokenizer:
+    """Its tokenizer."""
+    opened = open_checkpoint("tiny")
+    assert opened.folder is not None
+    return Tokenizer.load(opened.folder)
+
+
 def embedded_requests(count: int, max_tokens: int) -> list[Request]:
     """Greedy and sampled in turns."""
     opened = open_checkpoint("tiny")
-    assert opened.folder is not None
-    tokenizer = Tokenizer.load(opened.folder)
+    tokenizer = embedded_tokenizer()
     prompts = [prompt for prompt in shipped_prompts(opened) if prompt.kind != "chat"]
     return [
         Request(
