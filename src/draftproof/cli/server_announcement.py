@@ -80,6 +80,7 @@ def _rows(
     drafts = f"up to {ready.draft_tokens} tokens a pass" if ready.draft_tokens else "plain decoding"
     yield "drafter", f"{ready.drafter_name}, {drafts}"
     yield "context", f"{ready.max_length:,} tokens, {ready.max_sequences} sequences at a time"
+    yield "memory", ready.memory
     yield "device", _device(ready.device)
     if settings.api_keys:
         yield "access", "with an API key"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.config import EngineConfig
+from draftproof.engine.status import EngineStatus
 from draftproof.serving.factory import ServedEngine
 from draftproof.serving.messages import EngineReady
 
@@ -49,6 +52,28 @@ class CheckpointFactory:
                 f"{built.report.taken} tensors loaded",
                 *(f"{count} tensors left out: {reason}" for reason, count in built.report.skipped),
             ),
+            memory=f"{_memory_in_use(self.config)}; {_room(built.engine.status(), self.config)}",
         )
         constraints = GrammarCompiler(tokenizer, spec.end_token_ids, spec.vocab_size)
         return ServedEngine(built.engine, tokenizer, constraints, ready)
+
+
+def _memory_in_use(config: EngineConfig) -> str:
+    """Measured, after everything was allocated."""
+    if config.uses_device_steps:
+        import torch
+
+        return f"{torch.cuda.memory_allocated(config.device) / 1e9:.2f} GB of the GPU"
+    return f"{_peak_resident_bytes() / 1e9:.2f} GB"
+
+
+def _peak_resident_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10
+
+
+def _room(status: EngineStatus, config: EngineConfig) -> str:
+    return (
+        f"room for {status.pages_total * config.page_size:,} tokens, {status.slots_total} running sequences "
+        f"and {status.snapshots_total} kept prompts"
+    )

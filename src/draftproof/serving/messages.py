@@ -82,6 +82,7 @@ class EngineReady:
         simulated_accept_length: acceptance that is made up, for measurements on made-up weights; the text of
             every answer means nothing then. None when drafts are really judged.
         load_lines: what loading found, a line each.
+        memory: what the engine process takes, and what it has room for, in one line.
     """
 
     max_length: int
@@ -93,6 +94,7 @@ class EngineReady:
     device: str
     simulated_accept_length: float | None = None
     load_lines: tuple[str, ...] = ()
+    memory: str = ""
 
 
 @dataclass(frozen=True)
