@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import pytest
@@ -15,6 +14,7 @@ from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.runtime.sampling import SamplingParameters
 from tests.device.conftest import Pair
 from tests.support.device_engines import CountingRecorder, ScriptedDrafts, make_device_engine
+from tests.support.draft_choices import PatternChoice
 from tests.support.engines import Settings, random_prompt, run_alone, texts
 
 
@@ -118,16 +118,16 @@ def test_aborts_and_arrivals_at_any_time(small: Pair, alone: dict[str, tuple[int
 def test_the_number_of_drafts_may_change_at_every_step(
     small: Pair,
     alone: dict[str, tuple[int, ...]],
-    monkeypatch: pytest.MonkeyPatch,
     counts: tuple[int, ...],
     accepted: int,
 ) -> None:
     """The stash of a wide window is replayed by a narrow one, also by one without drafts; after that the head
     has not seen all rows, and its sequence drafts no more."""
-    cycle = itertools.cycle(counts)
-    monkeypatch.setattr("draftproof.engine.device_engine._drafts_of", lambda batch: next(cycle))
     engine = make_device_engine(
-        small.packed, Settings(draft_tokens=4, slots=3), drafts=ScriptedDrafts(alone, 320, (None, 2))
+        small.packed,
+        Settings(draft_tokens=4, slots=3),
+        drafts=ScriptedDrafts(alone, 320, (None, 2)),
+        choice=PatternChoice(counts),
     )
     plain = [each for each in REQUESTS if each.request_id != "r3"]
     found = texts(engine.run(plain))

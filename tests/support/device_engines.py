@@ -29,6 +29,7 @@ from draftproof.models.loading import LoadedModel
 from draftproof.models.stored_linear import DenseBackend
 from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.state_store import StateSizes
+from draftproof.speculation.draft_choice import DraftChoice, FixedChoice
 from tests.support.engines import CPU, Settings, load
 
 
@@ -108,6 +109,7 @@ def make_device_engine(
     device: torch.device = CPU,
     recorder: Recorder | None = None,
     drafts: ScriptedDrafts | None = None,
+    choice: DraftChoice | None = None,
 ) -> DeviceEngine:
     """An engine over a poisoned state, with the model's head when there are to be drafts."""
     rows = settings.draft_tokens + 1
@@ -126,7 +128,15 @@ def make_device_engine(
         recorder or recorder_for(device),
     )
     scheduler = scheduler_for(sizes, settings.prompt_chunk, 2 * rows)
-    engine = DeviceEngine(model.target, head, machine, scheduler, settings.draft_tokens, settings.max_length)
+    engine = DeviceEngine(
+        model.target,
+        head,
+        machine,
+        scheduler,
+        settings.draft_tokens,
+        choice or FixedChoice(settings.draft_tokens),
+        settings.max_length,
+    )
     if drafts is not None:
         drafts.engine = engine
     return engine

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from draftproof.architecture.spec import ModelSpec
 from draftproof.engine.request import Request
+from draftproof.engine.unseen_rows import UnseenRows
 from draftproof.errors import UsageError
 from draftproof.runtime.sampler import SequenceContext
 from draftproof.runtime.sequence import Sequence
@@ -15,7 +16,17 @@ from draftproof.speculation.acceptance import AcceptanceCounts, OutputEnd
 
 @dataclass(eq=False)
 class RunningRequest:
-    """A request inside an engine."""
+    """A request inside an engine.
+
+    Attributes:
+        request: what was asked for.
+        sequence: its tokens, and where its state is.
+        context: how its tokens are chosen.
+        end: what ends its output.
+        draft_tokens: most drafts of a window.
+        acceptance: what became of its drafts.
+        unseen: rows that its drafter is to catch up with.
+    """
 
     request: Request
     sequence: Sequence
@@ -23,6 +34,7 @@ class RunningRequest:
     end: OutputEnd
     draft_tokens: int
     acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
+    unseen: UnseenRows = field(default_factory=UnseenRows)
 
 
 Running = TypeVar("Running", bound=RunningRequest)

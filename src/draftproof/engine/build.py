@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,13 @@ from draftproof.device.self_check import self_check
 from draftproof.device.shapes import StepShape, representative_shapes
 from draftproof.device.state import DeviceState
 from draftproof.device.weights import DeviceModel, DraftVocabulary, device_model
-from draftproof.engine.config import ComputeType, DrafterName, EngineConfig
+from draftproof.engine.calibration import (
+    Calibration,
+    DictatedChoice,
+    calibrated_batches,
+    measure_step_costs,
+)
+from draftproof.engine.config import ComputeType, DrafterName, DraftPolicy, EngineConfig
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
 from draftproof.engine.loop import EngineLoop
@@ -35,6 +42,7 @@ from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.state_store import StateSizes, StateStore
+from draftproof.speculation.draft_choice import AdaptiveChoice, DraftChoice, FixedChoice
 from draftproof.speculation.draft_vocabulary import choose_draft_tokens
 from draftproof.speculation.drafter import Drafter, NoDrafter
 from draftproof.speculation.nextn import NextnDrafter
@@ -191,8 +199,32 @@ def wire_device_engine(
         largest,
         recorder_for(device),
     )
-    scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
-    return DeviceEngine(target, head, machine, scheduler, config.window_rows - 1, max_length)
+
+    def wire(choice: DraftChoice) -> DeviceEngine:
+        scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
+        return DeviceEngine(target, head, machine, scheduler, largest.draft_tokens, choice, max_length)
+
+    # A plain step on the device leaves the head behind.
+    return wire(draft_choice(config, wire, fewest_tried=1))
+
+
+def draft_choice(
+    config: EngineConfig, wire: Callable[[DraftChoice], EngineLoop], fewest_tried: int = 0
+) -> DraftChoice:
+    """Who decides how many drafts a window gets.
+
+    Args:
+        config: names the policy.
+        wire: makes an engine to measure steps with, over the state that is used later.
+        fewest_tried: see `AdaptiveChoice`.
+    """
+    most = config.window_rows - 1
+    if config.draft_policy is DraftPolicy.FIXED or most == 0:
+        return FixedChoice(most)
+    dictated = DictatedChoice()
+    calibration = Calibration(calibrated_batches(config.max_sequences), most)
+    costs = measure_step_costs(wire(dictated), dictated, calibration)
+    return FixedChoice(most) if costs is None else AdaptiveChoice(costs, fewest_tried)
 
 
 def _with_draft_head(model: DeviceModel, target: Qwen35Model, config: EngineConfig) -> DeviceModel:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 
-from draftproof.device.machine import StepMachine, StepRecord, StepTicket
+from draftproof.device.machine import StepMachine, StepRecord
 from draftproof.device.state import SequenceRules
-from draftproof.engine.admission import RunningRequest, admitted
+from draftproof.engine.admission import admitted
+from draftproof.engine.alarms import AlarmWatch
 from draftproof.engine.counters import EngineCounters
+from draftproof.engine.device_running import DeviceRunning, Flight, choice_of
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
 from draftproof.engine.sound_rows import sample_sound_rows
 from draftproof.errors import EngineFault, LogitsFault, UsageError
 from draftproof.kernels.advance.state import EndFlag
-from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN, RowChoice
+from draftproof.kernels.row_sampling.slot_sampling import NO_TOKEN
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.qwen3_5_mtp import MtpHead
 from draftproof.runtime.sampler import SequenceRows
-from draftproof.runtime.sampling import SamplingParameters
 from draftproof.runtime.scheduler import Admission, DecodeStep, Preemption, PromptStep, Scheduler
 from draftproof.runtime.state_store import WindowKind
 from draftproof.speculation.acceptance import (
@@ -31,43 +32,10 @@ from draftproof.speculation.acceptance import (
     TruncatedRun,
     truncate_emitted,
 )
+from draftproof.speculation.draft_choice import Decision, DraftChoice
 
 STEPS_AHEAD = 1
 """Steps that are launched before the tokens of the last one are read."""
-
-
-@dataclass(eq=False)
-class _Running(RunningRequest):
-    """A request inside the engine.
-
-    Attributes:
-        in_flight: launched steps whose tokens have not been read; each adds at least one.
-        head_is_whole: whether the MTP head has seen all rows; with a hole it would draft badly, so it drafts
-            no more.
-    """
-
-    in_flight: int = 0
-    head_is_whole: bool = True
-
-    @property
-    def may_go_on(self) -> bool:
-        """Whether the steps in flight may leave it unfinished."""
-        return self.sequence.remaining > self.in_flight
-
-    @property
-    def needs_host(self) -> bool:
-        """Whether its next token depends on more than logits, temperature, truncation and noise, or its
-        logits are asked for."""
-        return self.context.changes_logits or self.request.parameters.logprobs is not None
-
-
-@dataclass(frozen=True)
-class _Flight:
-    """A launched step and whose rows it has, so many of each."""
-
-    ticket: StepTicket
-    batch: tuple[_Running, ...]
-    rows: int
 
 
 class DeviceEngine(EngineLoop):
@@ -82,6 +50,7 @@ class DeviceEngine(EngineLoop):
         machine: runs steps over the same weights.
         scheduler: decides each step.
         draft_tokens: most drafts per window.
+        choice: decides how many of them a window gets.
         max_length: longest prompt and output together.
     """
 
@@ -92,6 +61,7 @@ class DeviceEngine(EngineLoop):
         machine: StepMachine,
         scheduler: Scheduler,
         draft_tokens: int,
+        choice: DraftChoice,
         max_length: int,
     ) -> None:
         self.model = model
@@ -99,13 +69,17 @@ class DeviceEngine(EngineLoop):
         self.max_length = max_length
         self.acceptance = AcceptanceCounts()
         self.drafter_name = "none" if head is None else "nextn"
+        self.choice = choice
+        self.alarms = AlarmWatch()
         self._head = head
         self._scheduler = scheduler
         self._draft_tokens = draft_tokens
         self._device = model.embedding.device
         self._counters = EngineCounters()
-        self._running: dict[str, _Running] = {}
-        self._flights: deque[_Flight] = deque()
+        self._running: dict[str, DeviceRunning] = {}
+        self._flights: deque[Flight] = deque()
+        # The step that was read last and when, unless something else has run since.
+        self._read: tuple[Decision, float] | None = None
         self._held: list[StepOutput] = []
         self._faulty: list[str] = []
 
@@ -113,7 +87,7 @@ class DeviceEngine(EngineLoop):
         if request.request_id in self._running:
             raise UsageError(f"request id {request.request_id} is in use")
         running = admitted(
-            _Running, request, self.model.spec, self.max_length, self._draft_tokens, held_back=1
+            DeviceRunning, request, self.model.spec, self.max_length, self._draft_tokens, held_back=1
         )
         self._scheduler.add(running.sequence)
         self._running[request.request_id] = running
@@ -123,6 +97,7 @@ class DeviceEngine(EngineLoop):
         if running is not None:
             # A step in flight may still write into its slot and pages; whoever gets them writes later.
             self._scheduler.finish(running.sequence)
+            self.alarms.left(request_id)
 
     @property
     def has_work(self) -> bool:
@@ -144,6 +119,7 @@ class DeviceEngine(EngineLoop):
         step = self._next_step()
         self._counters.steps += step is not None
         if isinstance(step, PromptStep):
+            self._read = None
             self._extend(step)
             return self._outputs(self._collect(STEPS_AHEAD))
         batch = [] if step is None else self._batch(step)
@@ -153,7 +129,7 @@ class DeviceEngine(EngineLoop):
             self._launch(batch)
         return self._outputs(self._collect(STEPS_AHEAD if batch else 0))
 
-    def _find(self, request_id: str) -> _Running:
+    def _find(self, request_id: str) -> DeviceRunning:
         return self._running[request_id]
 
     def _next_step(self) -> PromptStep | DecodeStep | None:
@@ -169,7 +145,7 @@ class DeviceEngine(EngineLoop):
                 self.machine.state.set_pages(sequence.slot, sequence.pages)
         return step
 
-    def _batch(self, step: DecodeStep) -> list[_Running]:
+    def _batch(self, step: DecodeStep) -> list[DeviceRunning]:
         """Sequences that may go on: those whose last token is in flight already are not launched again."""
         running = [self._running[sequence.request_id] for sequence in step.sequences]
         return [each for each in running if each.may_go_on]
@@ -217,16 +193,20 @@ class DeviceEngine(EngineLoop):
         if snapshot is not None:
             prompts.save_snapshot(slot, snapshot)
 
-    def _launch(self, batch: Sequence[_Running]) -> None:
-        slots, drafts = [running.sequence.slot for running in batch], _drafts_of(batch)
-        ticket = self.machine.launch(slots, drafts, _choice_of(batch))
-        self._note_unseen(batch, drafts)
+    def _launch(self, batch: Sequence[DeviceRunning]) -> None:
+        slots, decision = [running.sequence.slot for running in batch], self._decide(batch)
+        ticket = self.machine.launch(slots, decision.draft_tokens, choice_of(batch))
+        self._note_unseen(batch, decision.draft_tokens)
+        flight = Flight(ticket, tuple(batch), decision)
         for running in batch:
             running.in_flight += 1
-            running.sequence.in_flight_rows += drafts + 1
-        self._flights.append(_Flight(ticket, tuple(batch), drafts + 1))
+            running.sequence.in_flight_rows += flight.rows
+        self._flights.append(flight)
 
-    def _note_unseen(self, batch: Sequence[_Running], drafts: int) -> None:
+    def _decide(self, batch: Sequence[DeviceRunning]) -> Decision:
+        return self.choice.choose([running.draft_limit for running in batch])
+
+    def _note_unseen(self, batch: Sequence[DeviceRunning], drafts: int) -> None:
         """A step without drafts does not run the head: from then on its sequences have a hole in its
         cache."""
         if drafts or self._head is None:
@@ -245,18 +225,44 @@ class DeviceEngine(EngineLoop):
                 running.in_flight -= 1
                 if running.sequence.slot >= 0:
                     running.sequence.in_flight_rows -= flight.rows
-            for running, record in zip(flight.batch, self.machine.collect(flight.ticket), strict=True):
-                outputs += self._taken(running, record, flight.rows)
+            records = self.machine.collect(flight.ticket)
+            seconds = self._seconds_since_like_step(flight.decision)
+            taken = [
+                output
+                for running, record in zip(flight.batch, records, strict=True)
+                for output in self._taken(running, record, flight.rows)
+            ]
+            self._observe(flight.decision, seconds, taken)
+            outputs += taken
         return outputs
+
+    def _seconds_since_like_step(self, decision: Decision) -> float | None:
+        """Steps run one after the other: what one takes is what lies between two that end, when nothing else
+        has run and both were of the same form."""
+        now, before = perf_counter(), self._read
+        self._read = decision, now
+        if before is None or before[0].batch != decision.batch:
+            return None
+        return now - before[1] if before[0].draft_tokens == decision.draft_tokens else None
+
+    def _observe(self, decision: Decision, seconds: float | None, outputs: Sequence[StepOutput]) -> None:
+        passed = sum((output.acceptance for output in outputs), start=AcceptanceCounts())
+        self.choice.observe(decision, seconds, passed)
 
     def _host_step(self, step: DecodeStep) -> list[StepOutput]:
         """A step whose tokens the host chooses, with all that was launched before it read first."""
         outputs = self._collect(0)
+        self._read = None
         alive = [each for each in step.sequences if each.request_id in self._running]
         batch = self._batch(DecodeStep(tuple(alive)))
         if not batch:
             return outputs
-        slots, drafts, choice = [each.sequence.slot for each in batch], _drafts_of(batch), _choice_of(batch)
+        slots, decision, choice = (
+            [each.sequence.slot for each in batch],
+            self._decide(batch),
+            choice_of(batch),
+        )
+        drafts = decision.draft_tokens
         logits = self.machine.verify(slots, drafts, choice)
         windows = [
             SequenceRows(running.context, live)
@@ -290,12 +296,16 @@ class DeviceEngine(EngineLoop):
         ]
         records = self.machine.collect(self.machine.conclude(slots, drafts, choice, sampled))
         self._note_unseen(batch, drafts)
-        for running, record, rows_of_logits in zip(batch, records, asked, strict=True):
-            outputs += self._taken(running, record, drafts + 1, rows_of_logits)
-        return outputs
+        taken = [
+            output
+            for running, record, rows_of_logits in zip(batch, records, asked, strict=True)
+            for output in self._taken(running, record, drafts + 1, rows_of_logits)
+        ]
+        self._observe(decision, None, taken)
+        return [*outputs, *taken]
 
     def _taken(
-        self, running: _Running, record: StepRecord, rows: int, logits: torch.Tensor | None = None
+        self, running: DeviceRunning, record: StepRecord, rows: int, logits: torch.Tensor | None = None
     ) -> list[StepOutput]:
         """What a record of a step with so many rows means for its request, which may have left since the
         launch."""
@@ -314,14 +324,13 @@ class DeviceEngine(EngineLoop):
         if request.parameters.logprobs is not None and logits is not None:
             logprobs = logprobs_of(logits[: run.kept], tokens, request.parameters.logprobs)
         if run.finish_reason is not None:
-            del self._running[request.request_id]
             self._keep_output(running, start if rows > 1 else record.length, record.length)
-            self._scheduler.finish(running.sequence)
+            self.abort(request.request_id)
         self._counters.generated_tokens += len(tokens)
         cached = running.sequence.cached_tokens or 0
         return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason, passed, cached)]
 
-    def _keep_output(self, running: _Running, settled: int, committed: int) -> None:
+    def _keep_output(self, running: DeviceRunning, settled: int, committed: int) -> None:
         """Keep the state of a finished output for the next turn of its conversation.
 
         Args:
@@ -339,7 +348,7 @@ class DeviceEngine(EngineLoop):
             self.machine.state.save_settled(running.sequence.slot, snapshot, length, len(rows))
             self._scheduler.publish(running.sequence)
 
-    def _take(self, running: _Running, record: StepRecord) -> tuple[TruncatedRun, AcceptanceCounts]:
+    def _take(self, running: DeviceRunning, record: StepRecord) -> tuple[TruncatedRun, AcceptanceCounts]:
         """Add a record's tokens to the output up to where it ends; with what happened to its drafts."""
         sequence, tokens = running.sequence, record.tokens
         run = truncate_emitted(tokens, len(sequence.output), running.end)
@@ -355,15 +364,20 @@ class DeviceEngine(EngineLoop):
             passed = AcceptanceCounts.of_pass(record.drafts, record.accepted, run.kept)
             running.acceptance += passed
             self.acceptance += passed
+            self.alarms.passed(running.request.request_id, passed)
         sequence.output.extend(kept)
         sequence.committed = record.length
         running.context.commit(kept)
+        if not running.request.parameters.ignore_eos:
+            # Who has to go on after the end may well go round in circles.
+            self.alarms.wrote(running.request.request_id, sequence.output)
         return run, passed
 
-    def _drop(self, dropped: Sequence[_Running]) -> None:
+    def _drop(self, dropped: Sequence[DeviceRunning]) -> None:
         """Let go of requests whose state cannot be trusted, and of all that is kept: it may be what they
         began with. Their pages may hold what is not a number."""
         self._counters.faults += len(dropped)
+        self.alarms.lost(running.request.request_id for running in dropped)
         self._scheduler.reset_prefix()
         pages = self._scheduler.private_pages(running.sequence for running in dropped)
         self.machine.state.prompts.abandon(pages)
@@ -378,19 +392,3 @@ class DeviceEngine(EngineLoop):
             raise LogitsFault(f"no token can be chosen for request {', '.join(faulty)}", ())
         held, self._held = self._held, []
         return tuple(held)
-
-
-def _drafts_of(batch: Sequence[_Running]) -> int:
-    return max(running.draft_tokens if running.head_is_whole else 0 for running in batch)
-
-
-def _choice_of(batch: Sequence[_Running]) -> RowChoice:
-    choices = [_choice(running.request.parameters) for running in batch]
-    return max(choices, key=list(RowChoice).index)
-
-
-def _choice(parameters: SamplingParameters) -> RowChoice:
-    if parameters.is_greedy:
-        return RowChoice.LARGEST
-    whole = parameters.top_k <= 0 and parameters.top_p == 1.0 and parameters.min_p == 0.0
-    return RowChoice.DRAWN if whole else RowChoice.TRUNCATED
