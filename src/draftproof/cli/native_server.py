@@ -25,7 +25,6 @@ from draftproof.links.progress import NoProgress
 from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.runtime.sampling import LARGEST_REPETITION_PENALTY, LARGEST_TEMPERATURE
-from draftproof.server.access_log import AccessLog
 from draftproof.server.app import create_app
 from draftproof.server.listening import take_address
 from draftproof.server.observability import observe
@@ -35,7 +34,7 @@ from draftproof.serving.checkpoint_factory import CheckpointFactory
 from draftproof.serving.client import EngineClient
 from draftproof.serving.engine_process import EngineProcess
 from draftproof.serving.factory import EngineFactory
-from draftproof.serving.log_format import configure_logs
+from draftproof.serving.logs import LogSettings, configure_logs
 from draftproof.serving.process_client import ServingLimits
 from draftproof.text.chat_template import ChatTemplate
 from draftproof.text.grammar import GrammarCompiler
@@ -77,7 +76,8 @@ def serve_engine(argument: str, factory: EngineFactory, request: ServerRequest) 
     Raises:
         DraftproofError: the server could not be started; its exit code says of what kind the reason is.
     """
-    configure_logs(request.log_format)
+    logs = LogSettings(request.log_format, request.log_level)
+    configure_logs(logs)
     address = take_address(request.host, request.port)
     checkpoint = open_checkpoint(argument)
     folder = _folder(checkpoint)
@@ -86,7 +86,7 @@ def serve_engine(argument: str, factory: EngineFactory, request: ServerRequest) 
     settings = _settings(argument, checkpoint, request)
     with ThreadPoolExecutor(1) as beside, StartProgress() as progress:
         chain = beside.submit(_chain, checkpoint)
-        process = EngineProcess.start(factory, progress.show, request.log_format)
+        process = EngineProcess.start(factory, progress.show, logs)
         progress.show("checking links 1 and 2")
         found = _result(chain, process)
 
@@ -112,7 +112,7 @@ def _app(
     ready = client.ready
     evidence = None if chain is None else served_chain(chain)
     watched = observe(client, settings, evidence, request.metrics_compat)
-    app = create_app(
+    return create_app(
         watched.client,
         text.tokenizer,
         text.template,
@@ -120,9 +120,6 @@ def _app(
         rules_check=GrammarCompiler(text.tokenizer, ready.end_token_ids, ready.vocabulary_size),
         routers=watched.routers,
     )
-    if request.access_log:
-        app.add_middleware(AccessLog)
-    return app
 
 
 def _chain(checkpoint: Checkpoint) -> ChainReport:

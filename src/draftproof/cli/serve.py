@@ -20,13 +20,13 @@ from draftproof.cli.engine_options import (
 )
 from draftproof.cli.planning import one_stack
 from draftproof.cli.server_options import (
-    AccessLogOption,
     ApiKeyOption,
     ChatTemplateOption,
     DraftPolicyOption,
     DrainOption,
     HostOption,
     LogFormatOption,
+    LogLevelOption,
     MetricsOption,
     ModelNameOption,
     OriginOption,
@@ -59,7 +59,7 @@ from draftproof.engine.config import DrafterName, DraftPolicy, EngineConfig
 from draftproof.errors import UsageError
 from draftproof.hardware.gpu_choice import GpuOptions
 from draftproof.models.weight_storage import WeightStorage
-from draftproof.serving.log_format import LogFormat
+from draftproof.serving.logs import LogFormat, LogLevel
 from draftproof.speculation.draft_vocabulary import FREQUENT
 from draftproof.stacks.situation import CacheType
 from draftproof.stacks.stack import StackKind
@@ -132,7 +132,7 @@ def serve(
     sampling_defaults: SamplingSourceOption = SamplingSource.MODEL,
     metrics_compat: MetricsOption = None,
     log_format: LogFormatOption = LogFormat.TEXT,
-    access_log: AccessLogOption = True,
+    log_level: LogLevelOption = LogLevel.INFO,
     gpu: GpuOption = None,
     tensor_parallel: TensorParallelOption = None,
     capability: CapabilityOption = None,
@@ -198,7 +198,7 @@ def serve(
         sampling_source=sampling_defaults,
         metrics_compat=metrics_compat,
         log_format=log_format,
-        access_log=access_log,
+        log_level=log_level,
     )
     if dry_run:
         return _print_settings(engine, server, as_json)

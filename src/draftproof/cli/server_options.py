@@ -13,7 +13,7 @@ import typer
 from draftproof.engine.config import DraftPolicy, EngineConfig
 from draftproof.errors import UsageError
 from draftproof.server.metric_names import MetricsDialect
-from draftproof.serving.log_format import LogFormat
+from draftproof.serving.logs import LogFormat, LogLevel
 
 _ADDRESS = "Address and access"
 _LIMITS = "Queue and patience"
@@ -133,8 +133,9 @@ MetricsOption = Annotated[
 LogFormatOption = Annotated[
     LogFormat, typer.Option(rich_help_panel=_OUTPUT, help="Log lines on standard error.")
 ]
-AccessLogOption = Annotated[
-    bool, typer.Option("--access-log/--no-access-log", rich_help_panel=_OUTPUT, help="A line per request.")
+LogLevelOption = Annotated[
+    LogLevel,
+    typer.Option(rich_help_panel=_OUTPUT, help="Lines from this level on; requests are logged at info."),
 ]
 DraftPolicyOption = Annotated[
     DraftPolicy,
@@ -178,7 +179,7 @@ class ServerRequest:
         sampling_source: of values that requests leave out.
         metrics_compat: further names of metrics.
         log_format: of lines on standard error.
-        access_log: whether each request gets a line.
+        log_level: lines from this one on.
     """
 
     host: str = "127.0.0.1"
@@ -194,7 +195,7 @@ class ServerRequest:
     sampling_source: SamplingSource = SamplingSource.MODEL
     metrics_compat: MetricsDialect | None = None
     log_format: LogFormat = LogFormat.TEXT
-    access_log: bool = True
+    log_level: LogLevel = LogLevel.INFO
 
     def settings(self) -> dict[str, object]:
         """All fields by name, keys counted and not shown."""

@@ -15,7 +15,7 @@ from threading import Thread
 
 from draftproof.errors import DraftproofError
 from draftproof.serving.factory import EngineFactory
-from draftproof.serving.log_format import LogFormat
+from draftproof.serving.logs import LogSettings
 from draftproof.serving.messages import (
     EngineCommand,
     EngineCrashed,
@@ -65,14 +65,14 @@ class EngineProcess:
 
     @classmethod
     def start(
-        cls, factory: EngineFactory, report: Callable[[str], None], logs: LogFormat = LogFormat.TEXT
+        cls, factory: EngineFactory, report: Callable[[str], None], logs: LogSettings | None = None
     ) -> EngineProcess:
         """Start the process and wait until its engine takes requests.
 
         Args:
             factory: makes the engine.
             report: takes a line for each part of the work.
-            logs: how the process's log lines look.
+            logs: what the process sends to standard error.
 
         Raises:
             EngineStartFailed: the engine could not be made; no process is left.
@@ -80,7 +80,10 @@ class EngineProcess:
         context = get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(
-            target=run_engine_process, args=(theirs, factory, logs), name="draftproof-engine", daemon=True
+            target=run_engine_process,
+            args=(theirs, factory, logs or LogSettings()),
+            name="draftproof-engine",
+            daemon=True,
         )
         with _interrupts_ignored():
             process.start()

@@ -17,7 +17,7 @@ from threading import Thread
 
 from draftproof.errors import known_problem
 from draftproof.serving.factory import EngineFactory
-from draftproof.serving.log_format import LogFormat, configure_logs
+from draftproof.serving.logs import LogSettings, configure_logs
 from draftproof.serving.messages import (
     EngineCommand,
     EngineCrashed,
@@ -36,13 +36,13 @@ DEFECT = 70
 _LOG = logging.getLogger("draftproof.serving")
 
 
-def run_engine_process(connection: Connection, factory: EngineFactory, logs: LogFormat) -> None:
+def run_engine_process(connection: Connection, factory: EngineFactory, logs: LogSettings) -> None:
     """Make the engine and serve commands until told to stop.
 
     Args:
         connection: the other end of the pipe that `EngineProcess` holds.
         factory: makes the engine.
-        logs: how lines on standard error look.
+        logs: what goes to standard error.
     """
     for ignored in (signal.SIGINT, signal.SIGTERM):
         signal.signal(ignored, signal.SIG_IGN)

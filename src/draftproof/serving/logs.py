@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -16,6 +17,28 @@ class LogFormat(Enum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class LogLevel(Enum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """What a process logs.
+
+    Attributes:
+        form: of a line.
+        level: draftproof's own lines from this level on.
+    """
+
+    form: LogFormat = LogFormat.TEXT
+    level: LogLevel = LogLevel.INFO
 
 
 class JsonFormatter(logging.Formatter):
@@ -48,14 +71,14 @@ class TextFormatter(logging.Formatter):
         return f"{line} [{named}]" if named else line
 
 
-def configure_logs(form: LogFormat) -> None:
-    """Send draftproof's own lines, and warnings of anybody, to standard error in this form."""
+def configure_logs(settings: LogSettings) -> None:
+    """Send draftproof's own lines, and warnings of anybody, to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form is LogFormat.JSON else TextFormatter())
+    handler.setFormatter(JsonFormatter() if settings.form is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger("draftproof").setLevel(logging.INFO)
+    logging.getLogger("draftproof").setLevel(settings.level.name)
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

@@ -3,8 +3,18 @@
 import json
 import logging
 import sys
+from collections.abc import Iterator
 
-from draftproof.serving.log_format import JsonFormatter, TextFormatter
+import pytest
+
+from draftproof.serving.logs import (
+    JsonFormatter,
+    LogFormat,
+    LogLevel,
+    LogSettings,
+    TextFormatter,
+    configure_logs,
+)
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -41,3 +51,28 @@ def test_a_traceback_stays_inside_its_json_line() -> None:
         made.exc_info = sys.exc_info()
     content = json.loads(JsonFormatter().format(made))
     assert "ValueError: two\nlines" in content["traceback"]
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root, own = logging.getLogger(), logging.getLogger("draftproof")
+    before = root.handlers, root.level, own.level
+    yield
+    root.handlers, level, own_level = before
+    root.setLevel(level)
+    own.setLevel(own_level)
+
+
+@pytest.mark.usefixtures("restored")
+def test_the_level_is_draftproofs_own_and_others_only_warn(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs(LogSettings(LogFormat.TEXT, LogLevel.INFO))
+    for name in ("draftproof.server", "somebody.else"):
+        logging.getLogger(name).debug("debug of %s", name)
+        logging.getLogger(name).info("info of %s", name)
+        logging.getLogger(name).warning("warning of %s", name)
+    lines = [line.partition(" ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert lines == [
+        "INFO info of draftproof.server",
+        "WARNING warning of draftproof.server",
+        "WARNING warning of somebody.else",
+    ]
