@@ -6,6 +6,7 @@ and this process with it, even in the middle of a step.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -78,6 +79,9 @@ class _Link:
 def _serve(link: _Link, inbox: SimpleQueue[EngineCommand], factory: EngineFactory) -> None:
     served = factory.make(lambda line: link.send([Progress(line)]))
     worker = EngineWorker(served, time.monotonic)
+    # Hundreds of thousands of objects that stay: no collection in the middle of a step looks at them again.
+    gc.collect()
+    gc.freeze()
     link.send([served.ready])
     while True:
         messages: list[EngineMessage] = []
