@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/tokenize", "/detokenize")
+PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/tokenize", "/detokenize")
 VALID, INVALID = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 
 CHECKS = (
@@ -75,11 +75,14 @@ def bring_within_reach(body: dict[str, Any]) -> None:
     for name, most in (
         ("max_tokens", LENGTH_IN_REACH),
         ("max_completion_tokens", LENGTH_IN_REACH),
+        ("max_output_tokens", LENGTH_IN_REACH),
         ("min_tokens", 0),
         ("n", CHOICES_IN_REACH),
     ):
         if isinstance(body.get(name), (int, float)):
             body[name] = min(int(body[name]), most)
+    if "input" in body:
+        body |= {"input": "Hi", "n": 1, "max_output_tokens": LENGTH_IN_REACH}
     body.pop("logit_bias", None)
     body.setdefault("max_tokens", LENGTH_IN_REACH)
 

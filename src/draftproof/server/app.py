@@ -18,6 +18,7 @@ from draftproof.server.field_policy import FieldPolicy
 from draftproof.server.maintenance import maintenance_router
 from draftproof.server.models import models_router
 from draftproof.server.request_ids import HEADER, RequestIds
+from draftproof.server.responses import responses_router
 from draftproof.server.settings import ServerSettings
 from draftproof.server.tokens import tokens_router
 from draftproof.serving.client import EngineClient
@@ -54,6 +55,7 @@ def create_app(
         models_router(context),
         chat_router(context, policy),
         completions_router(context, policy),
+        responses_router(context, policy),
         tokens_router(context, policy),
         maintenance_router(context),
     )

@@ -44,8 +44,16 @@ def chat_router(context: ServerContext, policy: FieldPolicy) -> APIRouter:
     return router
 
 
-async def chat_call(context: ServerContext, body: ChatBody, request: Request) -> Call:
+async def chat_call(
+    context: ServerContext, body: ChatBody, request: Request, prefix: str = "chatcmpl"
+) -> Call:
     """Everything that can be wrong with a body is found here, before the engine hears of it.
+
+    Args:
+        context: of the server.
+        body: what is asked for.
+        request: that it came with.
+        prefix: of the answer's id.
 
     Raises:
         ApiError, UsageError: what is wrong.
@@ -71,7 +79,7 @@ async def chat_call(context: ServerContext, body: ChatBody, request: Request) ->
         for index, made in enumerate(requests)
     ]
     return Call(
-        head=AnswerHead.of(context, "chatcmpl", answer_id_of(request, body)),
+        head=AnswerHead.of(context, prefix, answer_id_of(request, body)),
         kind="chat.completion",
         chunk_kind="chat.completion.chunk",
         requests=requests,

@@ -74,7 +74,7 @@ class ChatChoice:
 
     def entries(self, chunk: GenerationChunk) -> Sequence[dict[str, Any]]:
         """The next chunk; the first one is preceded by the role."""
-        delta = self._delta(self._parts(chunk))
+        delta = self._delta(self.parts(chunk))
         if not (delta or chunk.finish_reason or (self._tells_tokens and chunk.token_ids)):
             return ()
         entry = {"index": self._plan.index, "delta": delta, **self._rest(chunk)}
@@ -85,7 +85,7 @@ class ChatChoice:
 
     def whole(self, output: GenerationChunk) -> dict[str, Any]:
         """The whole output."""
-        parsed = ParsedResponse.of(self._parts(output))
+        parsed = ParsedResponse.of(self.parts(output))
         message: dict[str, Any] = {
             "role": "assistant",
             "content": parsed.content if parsed.content or not parsed.calls else None,
@@ -107,7 +107,7 @@ class ChatChoice:
             choice["prompt_token_ids"] = list(self._plan.request.prompt_ids)
         return choice
 
-    def _parts(self, chunk: GenerationChunk) -> tuple[ResponsePart, ...]:
+    def parts(self, chunk: GenerationChunk) -> tuple[ResponsePart, ...]:
         """What the chunk's text means; takes note of calls and of its cost."""
         parts = self._parser.push(chunk.text) if chunk.text else ()
         if chunk.finish_reason is not None:

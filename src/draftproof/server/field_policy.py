@@ -73,6 +73,17 @@ UNSUPPORTED: Mapping[str, Unsupported] = {
     "structural_tag": Unsupported((), FORM_REMEDY),
 }
 
+UNSUPPORTED_IN_RESPONSES: Mapping[str, Unsupported] = {
+    **UNSUPPORTED,
+    "previous_response_id": Unsupported((), "Send the whole conversation as input"),
+    "conversation": Unsupported((), "Send the whole conversation as input"),
+    "prompt": Unsupported((), "Send its text as input"),
+    "background": Unsupported((False,)),
+    "max_tool_calls": Unsupported((), "Set parallel_tool_calls to false"),
+    "top_logprobs": Unsupported((0,), "Use /v1/chat/completions"),
+    "truncation": Unsupported(("disabled",), "Shorten the input"),
+}
+
 WITHOUT_EFFECT = frozenset(
     {
         "user",
@@ -87,6 +98,7 @@ WITHOUT_EFFECT = frozenset(
         "stream_interval",
         "return_spec_tokens_details",
         "stream_reasoning",
+        "include",
     }
 )
 """Fields that leave the answer as it is."""
@@ -98,18 +110,24 @@ class FieldPolicy:
     def __init__(self) -> None:
         self._named: set[str] = set()
 
-    def check(self, path: str, fields: Mapping[str, object]) -> None:
+    def check(
+        self,
+        path: str,
+        fields: Mapping[str, object],
+        unsupported: Mapping[str, Unsupported] = UNSUPPORTED,
+    ) -> None:
         """Refuse what cannot be done, and name what is not known.
 
         Args:
             path: of the route, for the log.
             fields: that the body does not name.
+            unsupported: those of them that are refused.
 
         Raises:
             ApiError: 400 for the first unsupported one.
         """
         for name, value in fields.items():
-            rule = UNSUPPORTED.get(name)
+            rule = unsupported.get(name)
             if rule is not None:
                 if value is not None and value not in rule.neutral:
                     remedy = f"{rule.remedy}." if rule.remedy else "Leave it out."

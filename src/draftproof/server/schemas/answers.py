@@ -85,6 +85,26 @@ class ChatAnswer(GeneratedAnswer):
     choices: list[ChatItem]
 
 
+class ResponsesUsage(Answer):
+    """Tokens of a request."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class ResponsesAnswer(Answer):
+    """A whole response."""
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    model: str
+    status: Literal["completed", "incomplete"]
+    output: list[dict[str, Any]]
+    usage: ResponsesUsage
+
+
 class TokenizeAnswer(Answer):
     """Tokens of a text."""
 
@@ -127,6 +147,7 @@ ERRORS: Responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer
 EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
 COMPLETION_RESPONSES: Responses = {200: {"model": CompletionAnswer, "content": EVENTS}, **ERRORS}
 CHAT_RESPONSES: Responses = {200: {"model": ChatAnswer, "content": EVENTS}, **ERRORS}
+RESPONSES_RESPONSES: Responses = {200: {"model": ResponsesAnswer, "content": EVENTS}, **ERRORS}
 TOKENIZE_RESPONSES: Responses = {200: {"model": TokenizeAnswer}, **ERRORS}
 DETOKENIZE_RESPONSES: Responses = {200: {"model": DetokenizeAnswer}, **ERRORS}
 MODEL_RESPONSES: Responses = {200: {"model": ModelCard}, **ERRORS}

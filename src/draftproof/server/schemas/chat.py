@@ -10,6 +10,7 @@ from draftproof.server.schemas.base import WireModel
 from draftproof.server.schemas.fields import GenerationFields, TokenCount
 
 MOST_LOGPROBS = 20
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 FUNCTION_NAME = r"^[A-Za-z0-9_.-]{1,128}$"
 
 
@@ -156,7 +157,7 @@ class ChatBody(GenerationFields):
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     enable_thinking: bool | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    reasoning_effort: ReasoningEffort | None = None
     thinking_budget: TokenCount | None = None
     thinking_token_budget: TokenCount | None = None
     include_reasoning: bool | None = None
