@@ -62,6 +62,7 @@ class StepRecord:
     Attributes:
         slot: whose.
         tokens: added to its output.
+        after_end: tokens after those that were accepted too: the state has taken all but the last of them in.
         end: why it stopped, if it did.
         drafts: live drafts of the window.
         accepted: how many of them were right.
@@ -70,6 +71,7 @@ class StepRecord:
 
     slot: int
     tokens: tuple[int, ...]
+    after_end: tuple[int, ...]
     end: EndFlag
     drafts: int
     accepted: int
@@ -232,10 +234,12 @@ def _simulation(drafts: int | None, state: DeviceState) -> SimulatedAcceptance |
 
 
 def _record(fields: list[int]) -> StepRecord:
-    begin = RecordField.TOKENS
+    begin, kept = RecordField.TOKENS, fields[RecordField.KEPT]
+    emitted = fields[begin : begin + fields[RecordField.ACCEPTED] + 1] if kept else []
     return StepRecord(
         slot=fields[RecordField.SLOT],
-        tokens=tuple(fields[begin : begin + fields[RecordField.KEPT]]),
+        tokens=tuple(emitted[:kept]),
+        after_end=tuple(emitted[kept:]),
         end=EndFlag(fields[RecordField.END]),
         drafts=fields[RecordField.DRAFTS],
         accepted=fields[RecordField.ACCEPTED],

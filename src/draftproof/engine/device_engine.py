@@ -324,6 +324,8 @@ class DeviceEngine(EngineLoop):
         if request.parameters.logprobs is not None and logits is not None:
             logprobs = logprobs_of(logits[: run.kept], tokens, request.parameters.logprobs)
         if run.finish_reason is not None:
+            # The host may have found the end before the device.
+            running.sequence.after_end = (*record.tokens[run.kept :], *record.after_end)
             self._keep_output(running, start if rows > 1 else record.length, record.length)
             self.abort(request.request_id)
         self._counters.generated_tokens += len(tokens)

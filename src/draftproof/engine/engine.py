@@ -48,6 +48,7 @@ class _CommittedRun:
         start: position of the first row.
         following: token after each row.
         is_prompt: whether they are rows of a prompt.
+        is_end: whether the output has ended.
     """
 
     row: int
@@ -55,6 +56,7 @@ class _CommittedRun:
     start: int
     following: tuple[int, ...]
     is_prompt: bool = False
+    is_end: bool = False
 
 
 class Engine(EngineLoop):
@@ -131,7 +133,7 @@ class Engine(EngineLoop):
             except EngineFault:
                 # The state of the step's sequences has moved and cannot be trusted; all others are untouched.
                 sequences = (step.sequence,) if isinstance(step, PromptStep) else step.sequences
-                self._drop([self._running[sequence.request_id] for sequence in sequences])
+                self._drop([self._find(each.request_id) for each in sequences if each.slot >= 0])
                 raise
         faulty, self._faulty = self._faulty, []
         if faulty:
@@ -185,6 +187,7 @@ class Engine(EngineLoop):
         sequence.committed = end
         self._counters.prompt_tokens += step.count
         outputs: list[StepOutput] = []
+        is_end = False
         if is_last:
             sampled = self._sample([running], hidden[:, -1], [()])
             if sampled.rows.lost:
@@ -193,13 +196,14 @@ class Engine(EngineLoop):
             self._scheduler.publish(sequence)
             run = self._take(running, sampled.rows.tokens[0])
             outputs.append(self._output(running, sampled, 0, run, AcceptanceCounts()))
-            if run.finish_reason is not None:
-                return outputs
+            is_end = run.finish_reason is not None
         following = sequence.tokens(begin + 1, end + 1)
-        self._draft([_CommittedRun(0, running, begin, following, is_prompt=True)], hidden)
+        committed = _CommittedRun(0, running, begin, following, is_prompt=True, is_end=is_end)
+        self._draft([committed], hidden)
         snapshot = self._scheduler.checkpoint(sequence)
         if snapshot is not None:
             self.store.save_snapshot(sequence.slot, snapshot)
+        self._finish([committed])
         return outputs
 
     def _decode_step(self, step: DecodeStep) -> list[StepOutput]:
@@ -223,7 +227,7 @@ class Engine(EngineLoop):
         sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
         accepted = count_accepted(drafts, sampled.rows.tokens)
         window.commit([right + 1 for right in accepted])
-        outputs, survivors = [], []
+        outputs, runs = [], []
         for index, (running, right) in enumerate(zip(batch, accepted, strict=True)):
             if index in sampled.rows.lost:
                 continue
@@ -234,9 +238,10 @@ class Engine(EngineLoop):
             running.acceptance += passed
             self.acceptance += passed
             outputs.append(self._output(running, sampled, index, run, passed))
-            if run.finish_reason is None:
-                survivors.append(_CommittedRun(index, running, start, tokens))
-        self._draft(survivors, hidden)
+            is_end = run.finish_reason is not None
+            runs.append(_CommittedRun(index, running, start, tokens, is_end=is_end))
+        self._draft(runs, hidden)
+        self._finish(runs)
         self._lose([batch[index] for index in sorted(sampled.rows.lost)])
         return outputs
 
@@ -270,7 +275,7 @@ class Engine(EngineLoop):
         run: TruncatedRun,
         passed: AcceptanceCounts,
     ) -> StepOutput:
-        """Report what a step added; a finished request leaves the engine."""
+        """Report what a step added."""
         tokens = sampled.rows.tokens[index][: run.kept]
         logprobs: tuple[TokenLogprob, ...] = ()
         if running.request.parameters.logprobs is not None and tokens:
@@ -278,13 +283,17 @@ class Engine(EngineLoop):
             logprobs = logprobs_of(
                 sampled.logits[first : first + len(tokens)], tokens, running.request.parameters.logprobs
             )
-        if run.finish_reason is not None:
-            del self._running[running.request.request_id]
-            self._keep_output(running.sequence)
-            self._scheduler.finish(running.sequence)
         cached = running.sequence.cached_tokens or 0
         self._counters.generated_tokens += len(tokens)
         return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason, passed, cached)
+
+    def _finish(self, runs: Sequence[_CommittedRun]) -> None:
+        """Requests whose output has ended leave the engine."""
+        for run in runs:
+            if run.is_end:
+                del self._running[run.running.request.request_id]
+                self._keep_output(run.running.sequence)
+                self._scheduler.finish(run.running.sequence)
 
     def _keep_output(self, sequence: SequenceTokens) -> None:
         """Keep the state of a finished output for the next turn of its conversation: as it was before its
@@ -320,7 +329,7 @@ class Engine(EngineLoop):
                 [[*run.following, *(0,) * (width - len(run.following))] for run in drafting],
                 device=self._device,
             ),
-            wanted=tuple(self._wanted(run.running) for run in drafting),
+            wanted=tuple(0 if run.is_end else self._wanted(run.running) for run in drafting),
         )
         for run, drafts in zip(drafting, self.drafter.propose(rows), strict=True):
             run.running.sequence.drafts = drafts
@@ -328,9 +337,18 @@ class Engine(EngineLoop):
 
     def _is_shown(self, run: _CommittedRun) -> bool:
         """A drafter with a cache of its own sees every row or none: with a hole it would draft badly."""
-        if self.drafter.keeps_rows and run.running.sequence.head_rows != run.start:
+        sequence = run.running.sequence
+        if self.drafter.keeps_rows and sequence.head_rows != run.start:
+            return False
+        if run.is_end and not self._wants_last_rows(sequence):
             return False
         return bool(run.running.draft_tokens) or (run.is_prompt and self._scheduler.prefix is not None)
+
+    def _wants_last_rows(self, sequence: SequenceTokens) -> bool:
+        """Whether rows that nobody will draft after are shown, so that the output can be kept with them."""
+        if self._scheduler.prefix is None or not self.drafter.keeps_rows:
+            return False
+        return self.store.settled_length(sequence.slot) > sequence.head_rows
 
     def _wanted(self, running: RunningRequest) -> int:
         """Drafts that can still be of use: the pass itself adds one token more than it accepts."""

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 
 from draftproof.engine.admission import RunningRequest
+from draftproof.engine.alarms import AlarmWatch
 from draftproof.engine.counters import EngineCounters, status_of
 from draftproof.engine.request import Completion, Request, RequestPhase, StepOutput, TokenLogprob
 from draftproof.engine.status import EngineStatus
@@ -13,6 +14,7 @@ from draftproof.errors import UsageError
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.runtime.scheduler import Scheduler
 from draftproof.speculation.acceptance import AcceptanceCounts, FinishReason
+from draftproof.speculation.draft_choice import DraftChoice
 
 
 class EngineLoop(ABC):
@@ -23,12 +25,16 @@ class EngineLoop(ABC):
         drafter_name: what proposes tokens.
         max_length: longest prompt and output together.
         acceptance: what happened to all drafts so far.
+        choice: decides how many drafts a window gets.
+        alarms: is told what happens, and says what is wrong.
     """
 
     model: Qwen35Model
     drafter_name: str
     max_length: int
     acceptance: AcceptanceCounts
+    choice: DraftChoice
+    alarms: AlarmWatch
     _scheduler: Scheduler
     _counters: EngineCounters
 
@@ -122,7 +128,12 @@ class EngineLoop(ABC):
                     reasons[output.request_id] = output.finish_reason
         return tuple(
             Completion(
-                name, tuple(tokens[name]), tuple(logprobs[name]), reasons[name], running[name].acceptance
+                name,
+                tuple(tokens[name]),
+                tuple(logprobs[name]),
+                reasons[name],
+                running[name].acceptance,
+                running[name].sequence.cached_tokens or 0,
             )
             for name in order
         )

@@ -99,6 +99,7 @@ class Completion:
         logprobs: one per token when asked for, else empty.
         finish_reason: why it ended.
         acceptance: what happened to its drafts.
+        cached_tokens: prompt tokens whose state was kept from earlier requests.
     """
 
     request_id: str
@@ -106,3 +107,4 @@ class Completion:
     logprobs: tuple[TokenLogprob, ...]
     finish_reason: FinishReason
     acceptance: AcceptanceCounts = field(default_factory=AcceptanceCounts)
+    cached_tokens: int = 0

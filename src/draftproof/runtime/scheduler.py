@@ -229,7 +229,7 @@ class Scheduler:
         too little would be gained. It stays out of reach of others until `publish`."""
         known = (sequence.cached_tokens or 0, *(each for each in sequence.checkpoints if each < position))
         gained = position - max(known)
-        if self.prefix is None or gained < self.pages.page_size or position >= sequence.length:
+        if self.prefix is None or gained < self.pages.page_size or position >= sequence.known:
             return None
         number = self.prefix.take_snapshot()
         if number is not None:

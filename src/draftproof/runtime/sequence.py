@@ -27,6 +27,7 @@ class Sequence:
         prompt: token ids given.
         max_tokens: most tokens that will be generated; prompt and output together fit the context.
         output: token ids generated so far.
+        after_end: tokens after a finished output that its state may have taken in.
         committed: leading tokens whose effect is in the state store. While decoding it is one less than all
             tokens: the newest one is the first row of the next window.
         drafts: proposals for the tokens after the newest one.
@@ -50,6 +51,7 @@ class Sequence:
     prompt: tuple[int, ...]
     max_tokens: int
     output: list[int] = field(default_factory=list)
+    after_end: tuple[int, ...] = ()
     committed: int = 0
     drafts: tuple[int, ...] = ()
     held_back: int = 0
@@ -95,9 +97,15 @@ class Sequence:
         """The last token."""
         return self.output[-1] if self.output else self.prompt[-1]
 
+    @property
+    def known(self) -> int:
+        """Tokens that are known, those after the end included."""
+        return self.length + len(self.after_end)
+
     def tokens(self, begin: int, end: int) -> tuple[int, ...]:
-        """Tokens of the positions from `begin` to before `end`, of prompt and output."""
+        """Tokens of the positions from `begin` to before `end`, of prompt, output and what follows it."""
         split = len(self.prompt)
         if end <= split:
             return self.prompt[begin:end]
-        return (*self.prompt[begin:split], *self.output[max(begin - split, 0) : end - split])
+        written = (*self.output, *self.after_end) if self.after_end else self.output
+        return (*self.prompt[begin:split], *written[max(begin - split, 0) : end - split])
