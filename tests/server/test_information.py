@@ -15,10 +15,10 @@ from draftproof.server.live_links import arm_gain, with_live_links
 from draftproof.server.observability import observe
 from draftproof.server.served_chain import LinkState, ServedChain, ServedLink
 from draftproof.server.settings import ServerSettings
-from draftproof.serving.messages import GenerationRequest
+from draftproof.serving.messages import EngineReady, GenerationRequest
 from draftproof.speculation.acceptance import AcceptanceCounts
 from draftproof.text.tokenizer import Tokenizer
-from tests.support.fake_engine import Answer, FakeEngineClient, Piece
+from tests.support.fake_engine import READY, Answer, FakeEngineClient, Piece
 
 ARMS = (DraftArm(1, 0, 0.01, 100.0, False), DraftArm(1, 3, 0.015, 170.0, True))
 ACCEPTED = AcceptanceCounts.of_pass(3, 2, 3) + AcceptanceCounts.of_pass(3, 0, 1)
@@ -40,7 +40,7 @@ def chain(config: LinkState = LinkState.PROVEN) -> ServedChain:
 
 def states(status: EngineStatus, before: ServedChain | None = None) -> list[LinkState]:
     """Of the links, as the page shows them."""
-    return [link.state for link in with_live_links(before or chain(), status).links]
+    return [link.state for link in with_live_links(before or chain(), READY, status).links]
 
 
 def test_links_that_were_not_run_stay_so_until_the_engine_shows_something() -> None:
@@ -48,7 +48,7 @@ def test_links_that_were_not_run_stay_so_until_the_engine_shows_something() -> N
 
 
 def test_accepted_drafts_and_measured_steps_are_shown_and_not_called_proven() -> None:
-    shown = with_live_links(chain(), EngineStatus(acceptance=ACCEPTED, arms=ARMS)).links
+    shown = with_live_links(chain(), READY, EngineStatus(acceptance=ACCEPTED, arms=ARMS)).links
     assert [link.state for link in shown] == [LinkState.PROVEN, LinkState.LIVE, LinkState.LIVE]
     assert "50%, 50%, 0%" in shown[1].summary
     assert "not checked here: draftproof verify tiny --run" in shown[1].summary
@@ -66,10 +66,44 @@ def test_nothing_is_shown_behind_a_broken_link() -> None:
     assert states(status, chain(LinkState.DISPROVED))[1:] == [LinkState.NOT_RUN, LinkState.NOT_RUN]
 
 
+LAUNCHED = ServedChain(
+    "tiny",
+    "",
+    tuple(
+        ServedLink(number, name, "It holds.", LinkState.NOT_RUN, "Not run.")
+        for number, name in ((3, "code"), (4, "launch"), (5, "backend"), (6, "function"))
+    ),
+)
+
+
+def test_an_engine_that_runs_shows_that_it_was_loaded_where_it_runs_and_that_it_drafts() -> None:
+    ready = replace(READY, load_lines=("12 tensors loaded",))
+    shown = with_live_links(LAUNCHED, ready, EngineStatus()).links
+    assert [link.state for link in shown] == [LinkState.LIVE] * 3 + [LinkState.NOT_RUN]
+    assert "12 tensors loaded" in shown[0].summary
+    assert "nextn, up to 3 tokens a pass" in shown[1].summary
+    assert "on cpu" in shown[2].summary
+
+
+@pytest.mark.parametrize(
+    ("ready", "reason"),
+    [
+        (replace(READY, drafter_name="none", draft_tokens=0), "started without drafts"),
+        (replace(READY, simulated_accept_length=2.5), "simulated"),
+    ],
+)
+def test_without_drafts_or_with_made_up_ones_the_chain_is_broken_at_link_4(
+    ready: EngineReady, reason: str
+) -> None:
+    shown = with_live_links(LAUNCHED, ready, EngineStatus(acceptance=ACCEPTED)).links
+    assert [link.state for link in shown[1:]] == [LinkState.DISPROVED] + [LinkState.NOT_RUN] * 2
+    assert reason in shown[1].summary
+
+
 def test_what_was_proven_before_the_start_is_not_replaced() -> None:
     run = replace(chain().links[1], state=LinkState.PROVEN)
     before = replace(chain(), links=(run,))
-    assert with_live_links(before, EngineStatus(acceptance=ACCEPTED)) == before
+    assert with_live_links(before, READY, EngineStatus(acceptance=ACCEPTED)) == before
 
 
 @pytest.mark.parametrize(("arms", "gain"), [(ARMS, 1.7), (ARMS[:1], None), (ARMS[1:], None), ((), None)])

@@ -52,7 +52,7 @@ def server_information(moment: ServerMoment) -> dict[str, Any]:
         "uptime_seconds": round(moment.uptime_seconds, 1),
         "model": {"names": list(moment.model_names), **_engine(moment.ready)},
         "health": {"state": moment.health.state.value, "reasons": list(moment.health.reasons)},
-        "chain": _chain(moment.chain, status),
+        "chain": _chain(moment),
         "speculation": _speculation(moment.ready, status),
         "load": {
             "running": status.running,
@@ -79,10 +79,10 @@ def _engine(ready: EngineReady) -> dict[str, Any]:
     }
 
 
-def _chain(chain: ServedChain | None, status: EngineStatus) -> dict[str, Any] | None:
-    if chain is None:
+def _chain(moment: ServerMoment) -> dict[str, Any] | None:
+    if moment.chain is None:
         return None
-    shown: dict[str, Any] = _plain(asdict(with_live_links(chain, status)))
+    shown: dict[str, Any] = _plain(asdict(with_live_links(moment.chain, moment.ready, moment.status)))
     return shown
 
 

@@ -1,31 +1,43 @@
-"""Links 6 and 7 as far as serving shows them: what is seen now, and that it is no proof."""
+"""Links 3 to 7 as far as serving shows them: what is seen now, and that it is no proof."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from draftproof.engine.status import AlarmKind, DraftArm, EngineStatus
 from draftproof.server.served_chain import LinkState, ServedChain, ServedLink
+from draftproof.serving.messages import EngineReady
 
-FUNCTION, SPEED = "function", "speed"
+
+@dataclass(frozen=True)
+class RunningEngine:
+    """What is known of the engine that runs.
+
+    Attributes:
+        checkpoint: its name, for commands.
+        ready: what the engine said at its start.
+        status: of the engine.
+    """
+
+    checkpoint: str
+    ready: EngineReady
+    status: EngineStatus
 
 
-def with_live_links(chain: ServedChain, status: EngineStatus) -> ServedChain:
+def with_live_links(chain: ServedChain, ready: EngineReady, status: EngineStatus) -> ServedChain:
     """The chain with what the running engine shows in place of links that were not run before the start.
 
     Nothing changes behind a broken link: what comes after it does not count.
     """
+    engine = RunningEngine(chain.checkpoint, ready, status)
     links = []
     is_broken = False
     for link in chain.links:
-        if is_broken or link.state is not LinkState.NOT_RUN:
+        if is_broken or link.state is not LinkState.NOT_RUN or link.name not in _LIVE:
             links.append(link)
-        elif link.name == FUNCTION:
-            links.append(_function(link, chain, status))
-        elif link.name == SPEED:
-            links.append(_speed(link, status))
         else:
-            links.append(link)
+            links.append(_LIVE[link.name](link, engine))
         is_broken = is_broken or links[-1].state is LinkState.DISPROVED
     return replace(chain, links=tuple(links))
 
@@ -40,25 +52,54 @@ def arm_gain(arms: tuple[DraftArm, ...], batch: int) -> float | None:
     return chosen.tokens_per_second / plain.tokens_per_second
 
 
-def _function(link: ServedLink, chain: ServedChain, status: EngineStatus) -> ServedLink:
-    for alarm in status.alarms:
+def _code(link: ServedLink, engine: RunningEngine) -> ServedLink:
+    loaded = "; ".join(engine.ready.load_lines)
+    if not loaded:
+        return link
+    return _seen(link, f"This engine loaded the checkpoint, every tensor accounted for: {loaded}.")
+
+
+def _launch(link: ServedLink, engine: RunningEngine) -> ServedLink:
+    ready = engine.ready
+    if not ready.draft_tokens:
+        summary = f"The engine was started without drafts (drafter: {ready.drafter_name})."
+        return replace(link, state=LinkState.DISPROVED, summary=summary)
+    if ready.simulated_accept_length is not None:
+        length = f"accept length {ready.simulated_accept_length:g}"
+        summary = f"Acceptance is simulated ({length}): drafts stand unjudged."
+        return replace(link, state=LinkState.DISPROVED, summary=summary)
+    return _seen(
+        link, f"This engine drafts with {ready.drafter_name}, up to {ready.draft_tokens} tokens a pass."
+    )
+
+
+def _backend(link: ServedLink, engine: RunningEngine) -> ServedLink:
+    ready = engine.ready
+    return _seen(
+        link, f"This engine runs on {ready.device}, with room for {ready.max_sequences} sequences at a time."
+    )
+
+
+def _function(link: ServedLink, engine: RunningEngine) -> ServedLink:
+    for alarm in engine.status.alarms:
         if alarm.kind is AlarmKind.COLLAPSED_ACCEPTANCE:
             return replace(link, state=LinkState.DISPROVED, summary=alarm.message)
-    counts = status.acceptance
+    counts = engine.status.acceptance
     if not counts.proposed:
         return link
     rates = ", ".join(f"{rate:.0%}" for rate in counts.unconditional_rates)
     summary = (
         f"Drafts are accepted in {rates} of passes, by position, over {counts.proposed[0]:,} passes. "
         "That the text is the same without them is not checked here: "
-        f"draftproof verify {chain.checkpoint} --run"
+        f"draftproof verify {engine.checkpoint} --run"
     )
-    return replace(link, state=LinkState.LIVE, summary=summary)
+    return _seen(link, summary)
 
 
-def _speed(link: ServedLink, status: EngineStatus) -> ServedLink:
-    gain = arm_gain(status.arms, 1)
-    chosen = next((arm for arm in status.arms if arm.batch == 1 and arm.is_chosen), None)
+def _speed(link: ServedLink, engine: RunningEngine) -> ServedLink:
+    arms = engine.status.arms
+    gain = arm_gain(arms, 1)
+    chosen = next((arm for arm in arms if arm.batch == 1 and arm.is_chosen), None)
     if gain is None or chosen is None:
         return link
     summary = (
@@ -66,4 +107,17 @@ def _speed(link: ServedLink, status: EngineStatus) -> ServedLink:
         "second of plain decoding, by step times measured here and the acceptance so far. "
         "It is no paired measurement."
     )
+    return _seen(link, summary)
+
+
+def _seen(link: ServedLink, summary: str) -> ServedLink:
     return replace(link, state=LinkState.LIVE, summary=summary)
+
+
+_LIVE: dict[str, Callable[[ServedLink, RunningEngine], ServedLink]] = {
+    "code": _code,
+    "launch": _launch,
+    "backend": _backend,
+    "function": _function,
+    "speed": _speed,
+}
