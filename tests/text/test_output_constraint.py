@@ -203,7 +203,10 @@ def test_reasoning_needs_a_token_that_ends_it(monkeypatch: pytest.MonkeyPatch) -
     without = GrammarCompiler(tokenizer(), ENDS, VOCABULARY)
     with pytest.raises(UsageError, match="the tokenizer has no token </think>"):
         without.check(OutputRules(WHOLE_NUMBER, OPEN))
-    without.check(OutputRules(WHOLE_NUMBER))
+    # An output that only might begin with reasoning has none then.
+    constraint = without.constraint(OutputRules(WHOLE_NUMBER, Thinking(begins_open=False, budget=0)))
+    assert constraint is not None
+    assert ids(after(constraint)) == {BRACE}
 
 
 def test_rules_that_leave_everything_free_are_no_constraint() -> None:

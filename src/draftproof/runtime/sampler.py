@@ -233,8 +233,16 @@ def apply_context(logits: Tensor, window: SequenceRows) -> None:
 
 def _apply_masks(logits: Tensor, masks: Sequence[NDArray[np.bool_] | None]) -> None:
     for row, mask in zip(logits, masks, strict=True):
-        if mask is not None:
-            row.masked_fill_(torch.from_numpy(~mask).to(logits.device, non_blocking=True), -torch.inf)
+        if mask is None:
+            continue
+        # Masks allow either few tokens or nearly all: the short list is what goes to the device.
+        if 2 * np.count_nonzero(mask) > len(mask):
+            row[torch.from_numpy(np.flatnonzero(~mask)).to(logits.device)] = -torch.inf
+            continue
+        allowed = torch.from_numpy(np.flatnonzero(mask)).to(logits.device)
+        kept = row[allowed]
+        row.fill_(-torch.inf)
+        row[allowed] = kept
 
 
 def _goes_on(mask: NDArray[np.bool_] | None, endings: Sequence[int]) -> bool:

@@ -73,6 +73,11 @@ class OutputVocabulary:
         self._reasoning_end = tokenizer.token_id(REASONING_END)
 
     @property
+    def has_reasoning(self) -> bool:
+        """Whether there are tokens that begin and end reasoning; without them outputs have none."""
+        return self.reasoning_begin is not None and self._reasoning_end is not None
+
+    @property
     def reasoning_end(self) -> int:
         """The token that ends reasoning.
 
@@ -184,7 +189,7 @@ class OutputConstraint:
         matcher: fresh, of this output; None when the answer is free.
 
     Raises:
-        UsageError: there is reasoning, and no token that ends it.
+        UsageError: the output begins inside reasoning, and no token ends it.
     """
 
     def __init__(
@@ -194,7 +199,7 @@ class OutputConstraint:
         self._matcher = matcher
         self._budget = None if thinking is None else thinking.budget
         phase = _Phase.FREE if matcher is None else _Phase.ANSWER
-        if thinking is not None:
+        if thinking is not None and (thinking.begins_open or vocabulary.has_reasoning):
             self._reasoning_end = vocabulary.reasoning_end
             phase = _Phase.REASONING if thinking.begins_open else _Phase.BEGIN
         self._committed = _Place(phase)
