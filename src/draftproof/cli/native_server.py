@@ -26,6 +26,7 @@ from draftproof.links.subject import subject_of
 from draftproof.links.weights import check_weights
 from draftproof.runtime.sampling import LARGEST_REPETITION_PENALTY, LARGEST_TEMPERATURE
 from draftproof.server.app import create_app
+from draftproof.server.host_check import is_loopback
 from draftproof.server.listening import take_address
 from draftproof.server.observability import observe
 from draftproof.server.run import Lifetime, run_server
@@ -173,6 +174,7 @@ def _settings(argument: str, checkpoint: Checkpoint, request: ServerRequest) -> 
         request_seconds=request.request_seconds,
         sampling=SamplingDefaults() if source is SamplingSource.OPENAI else sampling_defaults(checkpoint),
         allowed_origins=request.allowed_origins,
+        is_local=is_loopback(request.host),
     )
 
 

@@ -15,6 +15,7 @@ from draftproof.server.completions import completions_router
 from draftproof.server.context import RulesCheck, ServerContext
 from draftproof.server.errors import install_error_handlers
 from draftproof.server.field_policy import FieldPolicy
+from draftproof.server.host_check import LocalHosts
 from draftproof.server.maintenance import maintenance_router
 from draftproof.server.models import models_router
 from draftproof.server.request_ids import HEADER, RequestIds
@@ -70,6 +71,8 @@ def _add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     app.add_middleware(BodyLimit, most_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
     if settings.api_keys:
         app.add_middleware(Authentication, keys=settings.api_keys)
+    elif settings.is_local:
+        app.add_middleware(LocalHosts)
     if settings.allowed_origins:
         app.add_middleware(
             CORSMiddleware,

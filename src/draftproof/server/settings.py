@@ -42,6 +42,7 @@ class ServerSettings:
         stalled_seconds: a client that takes nothing of its stream for so long is given up.
         sampling: what a request that leaves fields out gets.
         allowed_origins: web pages of these origins may call the API; none by default.
+        is_local: only this machine reaches the server; without keys it answers to this machine's names alone.
     """
 
     model_names: tuple[str, ...]
@@ -57,6 +58,7 @@ class ServerSettings:
     stalled_seconds: float = 120.0
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     allowed_origins: tuple[str, ...] = ()
+    is_local: bool = False
 
     @property
     def model_name(self) -> str:
