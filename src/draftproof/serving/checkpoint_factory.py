@@ -55,6 +55,9 @@ class CheckpointFactory:
             memory=f"{_memory_in_use(self.config)}; {_room(built.engine.status(), self.config)}",
         )
         constraints = GrammarCompiler(tokenizer, spec.end_token_ids, spec.vocab_size)
+        if spec.end_token_ids:
+            # Now: the first request with a grammar would otherwise hold up all others.
+            constraints.prepare()
         return ServedEngine(built.engine, tokenizer, constraints, ready)
 
 
