@@ -427,3 +427,19 @@ def test_a_draft_is_chosen_like_a_token_and_costs_no_request_its_answer() -> Non
     logits[0, 3] = math.nan
     for windows in (sound, [sound[1], SequenceRows(constrained(Only()))]):
         assert all(0 <= token < VOCABULARY for token in sample_drafts(logits, windows).tolist())
+
+
+@pytest.mark.parametrize("allowed", [1, 3, 150, 299, 300])
+def test_masks_of_any_density(allowed: int) -> None:
+    mask = np.zeros(300, dtype=np.bool_)
+    mask[np.random.default_rng(allowed).choice(300, allowed, replace=False)] = True
+
+    class Dense(Alternating):
+        def allowed(self, drafts: Sequence[int], first_row: int) -> list[NDArray[np.bool_] | None]:
+            return [None, mask]
+
+    logits = torch.randn(2, 300, generator=torch.Generator().manual_seed(allowed))
+    expected = logits.clone()
+    expected[1, torch.from_numpy(~mask)] = -math.inf
+    sequence = SequenceContext(SamplingParameters(), (1,), (EOS,), 300, Dense())
+    assert torch.equal(processed(logits, SequenceRows(sequence, (1,))), expected)

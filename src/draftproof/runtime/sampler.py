@@ -23,6 +23,10 @@ from draftproof.runtime.constraint import TokenConstraint
 from draftproof.runtime.sampling import SamplingParameters
 
 
+SHORT_LIST = 100
+"""A list of ids is short when it names less than one token in so many: beyond it a whole mask is faster."""
+
+
 class TokenHistory:
     """The distinct tokens of one sequence and how often each is in the output, counted as they come."""
 
@@ -235,14 +239,17 @@ def _apply_masks(logits: Tensor, masks: Sequence[NDArray[np.bool_] | None]) -> N
     for row, mask in zip(logits, masks, strict=True):
         if mask is None:
             continue
-        # Masks allow either few tokens or nearly all: the short list is what goes to the device.
-        if 2 * np.count_nonzero(mask) > len(mask):
+        allowed = int(np.count_nonzero(mask))
+        # Most masks allow few tokens or nearly all: then the short list is all that goes to the device.
+        if allowed * SHORT_LIST < len(mask):
+            token_ids = torch.from_numpy(np.flatnonzero(mask)).to(logits.device)
+            kept = row[token_ids]
+            row.fill_(-torch.inf)
+            row[token_ids] = kept
+        elif (len(mask) - allowed) * SHORT_LIST < len(mask):
             row[torch.from_numpy(np.flatnonzero(~mask)).to(logits.device)] = -torch.inf
-            continue
-        allowed = torch.from_numpy(np.flatnonzero(mask)).to(logits.device)
-        kept = row[allowed]
-        row.fill_(-torch.inf)
-        row[allowed] = kept
+        else:
+            row.masked_fill_(torch.from_numpy(~mask).to(logits.device), -torch.inf)
 
 
 def _goes_on(mask: NDArray[np.bool_] | None, endings: Sequence[int]) -> bool:
