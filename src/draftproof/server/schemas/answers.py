@@ -144,7 +144,7 @@ class HealthAnswer(Answer):
 
 
 ERRORS: Responses = {"4XX": {"model": ErrorAnswer}, "5XX": {"model": ErrorAnswer}}
-EVENTS = {"text/event-stream": {"schema": {"type": "string"}}}
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
 COMPLETION_RESPONSES: Responses = {200: {"model": CompletionAnswer, "content": EVENTS}, **ERRORS}
 CHAT_RESPONSES: Responses = {200: {"model": ChatAnswer, "content": EVENTS}, **ERRORS}
 RESPONSES_RESPONSES: Responses = {200: {"model": ResponsesAnswer, "content": EVENTS}, **ERRORS}
