@@ -22,7 +22,6 @@ from draftproof.kernels.sampling.reference import draw_tokens
 from draftproof.runtime.constraint import TokenConstraint
 from draftproof.runtime.sampling import SamplingParameters
 
-
 SHORT_LIST = 100
 """A list of ids is short when it names less than one token in so many: beyond it a whole mask is faster."""
 
