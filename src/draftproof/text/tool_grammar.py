@@ -25,11 +25,13 @@ from draftproof.text.tool_calls import (
     resolved,
 )
 
-_VALUE_END = f"\n{PARAMETER_END}\n"
+# The bracket that opens what follows belongs to the end of a value, so that an end tag inside a text is text.
+_VALUE_END = f"\n{PARAMETER_END}\n<"
+_PARAMETER, _FUNCTION_END = PARAMETER_BEGIN[1:], FUNCTION_END[1:]
 _TEXT = "text"
 _RULES = f"""
 {_TEXT}[suffix={json.dumps(_VALUE_END)}]: /(?s:.*)/
-free: "{PARAMETER_BEGIN}" /[^<>\\n]{{1,128}}/ ">\\n" {_TEXT}
+free: "{_PARAMETER}" /[^<>\\n]{{1,128}}/ ">\\n" {_TEXT}
 """
 _FREE_CONTENT = f"""
 content[suffix="{CALL_BEGIN}"]: /(?s:.*)/
@@ -100,7 +102,7 @@ def tool_call_grammar(
 def _grammar(start: str, call_begin: str, functions: Sequence[ToolFunction], more_rules: str) -> Grammar:
     rules = [f"start: {start}"]
     names = [f"f{number}" for number in range(len(functions))]
-    begin, end = _literal(f"{call_begin}\n{FUNCTION_BEGIN}"), _literal(f"{FUNCTION_END}\n{CALL_END}")
+    begin, end = _literal(f"{call_begin}\n{FUNCTION_BEGIN}"), _literal(f"{_FUNCTION_END}\n{CALL_END}")
     rules.append(f"call: {begin} ({' | '.join(names)}) {end}")
     for name, function in zip(names, functions, strict=True):
         rules.extend(_function_rules(name, function))
@@ -109,7 +111,7 @@ def _grammar(start: str, call_begin: str, functions: Sequence[ToolFunction], mor
 
 def _function_rules(rule: str, function: ToolFunction) -> Iterable[str]:
     """Rules of a function's name and parameters, up to the function's end."""
-    begin = _literal(f"{function.name}>\n")
+    begin = _literal(f"{function.name}>\n<")
     if not function.properties:
         # Without a schema anything may be given; with an empty one nothing.
         parameters = "" if "properties" in function.parameters else " free*"
@@ -125,7 +127,8 @@ def _function_rules(rule: str, function: ToolFunction) -> Iterable[str]:
         part = f"{rule}_{number}"
         values = _Values(function, name).of(schema, _MOST_NESTED_SCHEMAS)
         value = _TEXT if _TEXT in values else " | ".join(dict.fromkeys(values))
-        rules.append(f"{part}: {_literal(f'{PARAMETER_BEGIN}{name}>' + chr(10))} ({value})")
+        begins = _literal(f"{_PARAMETER}{name}>\n")
+        rules.append(f"{part}: {begins} ({value})")
         parts.append(part if name in required else f"{part}?")
     return [f"{rule}: {begin} {' '.join(parts)}", *rules]
 
