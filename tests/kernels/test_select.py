@@ -11,7 +11,14 @@ import torch
 
 from draftproof.errors import UnsupportedRequest
 from draftproof.kernels import select
-from draftproof.kernels.backend_rules import Backend, BackendRule, TuningTable, load_table, parse_table
+from draftproof.kernels.backend_rules import (
+    Backend,
+    BackendRule,
+    TuningTable,
+    load_table,
+    parse_table,
+    rules_in_words,
+)
 from draftproof.kernels.packed_linear import reference
 from draftproof.kernels.packed_weights.formats import WeightFormat
 from draftproof.kernels.select import PACKAGES, DemotionLog, StepKernels, kernels_for, operation
@@ -58,6 +65,11 @@ def test_a_capability_without_a_table_takes_the_portable_one_and_says_that_it_is
     assert load_table(90).tested == "H200"
 
 
+def test_rules_in_words_say_for_which_rows_they_are() -> None:
+    rules = parse_table("x", '[[route]]\nbackend = "cuda"\nmin_rows = 9\nmax_rows = 64\n').of("route")
+    assert rules_in_words(rules) == "cuda from 9 rows up to 64 rows"
+
+
 def test_a_table_with_an_unknown_key_is_an_error() -> None:
     with pytest.raises(ValueError, match="max_row"):
         parse_table("x", '[[route]]\nbackend = "triton"\nmax_row = 3\n')
@@ -80,6 +92,16 @@ class TestRules:
         route = self.choose(BackendRule(Backend.CUDA, max_rows=8), BackendRule(Backend.TRITON))
         assert route(torch.zeros(8, 4)) == "cuda"
         assert route(torch.zeros(9, 4)) == "triton"
+        wide = self.choose(BackendRule(Backend.CUDA, min_rows=9), BackendRule(Backend.TRITON))
+        assert wide(torch.zeros(8, 4)) == "triton"
+        assert wide(torch.zeros(9, 4)) == "cuda"
+
+    def test_a_rule_for_other_rows_is_no_demotion(self) -> None:
+        log = DemotionLog()
+        self.choose(BackendRule(Backend.CUDA, min_rows=9), BackendRule(Backend.TRITON), log=log)(
+            torch.zeros(1, 4)
+        )
+        assert not log.counts
 
     def test_the_weight_format_decides(self) -> None:
         route = self.choose(BackendRule(Backend.CUDA, formats=("nvfp4",)), BackendRule(Backend.TRITON))

@@ -124,7 +124,7 @@ def _prepare(request: BenchRequest, place: Place, tell: Tell) -> _Bench:
     worst = max(checked, key=lambda call: call.error)
     tell(
         f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "
-        f"outputs' spread ({worst.op}, {worst.subject})"
+        f"outputs' size ({worst.op}, {worst.subject})"
     )
     recorder = Eager() if request.eager else recorder_for(device)
     with torch.inference_mode():

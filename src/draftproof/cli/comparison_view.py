@@ -59,9 +59,11 @@ class ComparisonView:
     def engine_ready(self, engine: NativeEngine, seconds: float) -> None:
         """The engine is loaded."""
         report = engine.built.report
-        threads = f"{engine.built.threads} thread{'s' if engine.built.threads > 1 else ''}"
+        place = f"{engine.device}"
+        if engine.device == "cpu":
+            place = f"the CPU, {engine.built.threads} thread{'s' if engine.built.threads > 1 else ''}"
         loaded = f"loaded {report.taken} tensors in {seconds:.1f} s"
-        text = f"  {loaded}, running on the CPU, {threads}, K = {engine.draft_tokens}"
+        text = f"  {loaded}, running on {place}, K = {engine.draft_tokens}"
         self._console.print(Text(text, style=QUIET))
 
     def answers(self, comparisons: Sequence[Comparison]) -> None:

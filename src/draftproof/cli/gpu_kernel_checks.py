@@ -15,6 +15,7 @@ from draftproof.device.shapes import StepShape, representative_shapes
 from draftproof.device.weights import device_model
 from draftproof.errors import DraftproofError
 from draftproof.kernels.backend_rules import rules_in_words
+from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.kernels.select import StepKernels, kernels_for
 from draftproof.kernels.selection_words import origin_in_words
 from draftproof.runtime.state_store import StateSizes
@@ -57,10 +58,10 @@ def _numbers(kernels: StepKernels, device: torch.device) -> Iterator[GpuKernelCh
             loaded = load_synthetic(spec, layout_named(layout), SIZES.max_positions, device)
             with torch.inference_mode():
                 model = device_model(loaded.target, loaded.head)
-            checked = self_check(kernels, model, representative_shapes(LARGEST), SIZES)
+            checked = self_check(kernels, model, representative_shapes(LARGEST), SIZES, tuple(RowChoice))
         except (DraftproofError, RuntimeError) as error:
             yield GpuKernelCheck(f"numbers, {layout}", False, str(error).splitlines()[0])
             continue
         largest = max(call.error for call in checked)
-        detail = f"{len(checked)} calls within {largest:.3f} of the outputs' spread of their definitions"
+        detail = f"{len(checked)} calls within {largest:.3f} of the outputs' size of their definitions"
         yield GpuKernelCheck(f"numbers, {layout}", True, detail)

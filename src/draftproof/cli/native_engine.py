@@ -36,6 +36,7 @@ class NativeEngine:
 
     def __init__(self, built: BuiltEngine, config: EngineConfig, tokenizer: Tokenizer) -> None:
         self.draft_tokens = config.draft_tokens
+        self.device = config.device
         self.built = built
         self._config = config
         self._engine = built.engine

@@ -13,12 +13,20 @@ from draftproof.device.checks.products import check_products
 from draftproof.device.checks.prompts import check_prompts
 from draftproof.device.shapes import StepShape
 from draftproof.device.weights import DeviceModel
+from draftproof.kernels.row_sampling.slot_sampling import RowChoice
 from draftproof.kernels.select import StepKernels
 from draftproof.runtime.state_store import StateSizes
 
+USUAL_CHOICES = (RowChoice.LARGEST, RowChoice.DRAWN)
+"""What most requests want; the kernels that cut the vocabulary take several seconds to compile."""
+
 
 def self_check(
-    kernels: StepKernels, model: DeviceModel, shapes: Sequence[StepShape], sizes: StateSizes
+    kernels: StepKernels,
+    model: DeviceModel,
+    shapes: Sequence[StepShape],
+    sizes: StateSizes,
+    choices: Sequence[RowChoice] = USUAL_CHOICES,
 ) -> tuple[CheckedCall, ...]:
     """Compare the kernels of a step and of prompts with their definitions.
 
@@ -27,11 +35,12 @@ def self_check(
         model: the weights to do it on.
         shapes: of the steps that are going to run.
         sizes: of the state that they are going to run on.
+        choices: how tokens are chosen.
 
     Raises:
         EngineFault: a kernel gave NaN, or numbers that are wrong.
     """
-    subject = CheckSubject(kernels, model, shapes, sizes)
+    subject = CheckSubject(kernels, model, shapes, sizes, choices)
     with torch.inference_mode():
         return (
             *check_products(subject),

@@ -57,15 +57,22 @@ class BackendRule:
         backend: what runs.
         max_rows: most rows of a call; None for any number.
         formats: weight formats that it is for, by `WeightFormat.value`; empty for all.
+        min_rows: fewest rows of a call.
     """
 
     backend: Backend
     max_rows: int | None = None
     formats: tuple[str, ...] = ()
+    min_rows: int = 0
+
+    @property
+    def is_for_all_rows(self) -> bool:
+        """Whether the number of rows does not matter."""
+        return self.max_rows is None and not self.min_rows
 
     def holds(self, rows: int, weight_format: str | None) -> bool:
         """Whether the rule is for a call of so many rows and this weight format."""
-        if self.max_rows is not None and rows > self.max_rows:
+        if rows < self.min_rows or (self.max_rows is not None and rows > self.max_rows):
             return False
         return not self.formats or weight_format in self.formats
 
@@ -116,10 +123,13 @@ def rules_in_words(rules: Sequence[BackendRule]) -> str:
 def _rules(rows: Sequence[Mapping[str, Any]]) -> tuple[BackendRule, ...]:
     rules = []
     for row in rows:
-        unknown = row.keys() - {"backend", "max_rows", "formats"}
+        unknown = row.keys() - {"backend", "max_rows", "min_rows", "formats"}
         if unknown:
             raise ValueError(f"a tuning rule has no key {sorted(unknown)[0]!r}")
-        rules.append(BackendRule(Backend(row["backend"]), row.get("max_rows"), tuple(row.get("formats", ()))))
+        formats = tuple(row.get("formats", ()))
+        rules.append(
+            BackendRule(Backend(row["backend"]), row.get("max_rows"), formats, row.get("min_rows", 0))
+        )
     return tuple(rules)
 
 
@@ -127,6 +137,8 @@ def _rule(rule: BackendRule) -> str:
     words = [rule.backend.value]
     if rule.formats:
         words.append(f"for {' and '.join(rule.formats)}")
+    if rule.min_rows:
+        words.append(f"from {rule.min_rows} rows")
     if rule.max_rows is not None:
         words.append(f"up to {rule.max_rows} rows")
     return " ".join(words)

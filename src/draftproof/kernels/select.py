@@ -191,7 +191,7 @@ def operation(op: str, rules: Sequence[BackendRule], asked: bool, place: str, lo
             log.note(Demotion(op, rule.backend, str(error)))
             continue
         candidates.append(_Candidate(rule, getattr(module, op), _supports(module, op)))
-    if len(candidates) == 1 and candidates[0].supports is None and candidates[0].rule.max_rows is None:
+    if len(candidates) == 1 and candidates[0].supports is None and candidates[0].rule.is_for_all_rows:
         return candidates[0].function
     return _Dispatch(op, place, candidates, log)
 

@@ -58,6 +58,8 @@ def test_the_cuda_kernel_needs_a_gpu() -> None:
         (32, 8, cuda.FEW_HEADS_OF_MANY_ROWS),
         (64, 1, cuda.FEW_HEADS),
         (128, 1, cuda.ONE_ROW),
+        (1024, 1, cuda.ONE_ROW),
+        (2048, 1, cuda.MANY_HEADS),
         (128, 4, cuda.SOME_HEADS),
         (512, 4, cuda.SOME_HEADS),
         (1024, 2, cuda.MANY_HEADS),

@@ -38,7 +38,7 @@ def check_choices(subject: CheckSubject) -> Iterator[CheckedCall]:
     """Every way to choose tokens, in windows of every width."""
     numbers = subject.numbers()
     for rows in sorted({shape.rows for shape in subject.shapes}):
-        for choice in RowChoice:
+        for choice in subject.choices:
             yield from _check_pass(subject, _Pass(subject, rows, choice, numbers))
 
 

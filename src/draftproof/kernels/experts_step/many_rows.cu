@@ -149,6 +149,13 @@ __device__ __forceinline__ void store_activations(const float (*parts)[16][PAIRS
   }
 }
 
+// The warps of a group meet. There are 16 barriers, of which the first is the block's.
+static_assert(!GATED || GROUP == 1 || GROUPS < 16, "a barrier for each group");
+__device__ __forceinline__ void sync_group(int group) {
+  if (GROUP == 1) __syncwarp();
+  else sync_threads_of(group + 1, GROUP * 32);
+}
+
 // Matrices and outputs of one kind of experts.
 struct Side {
   const float *row_scale, *block_scale;
@@ -191,10 +198,10 @@ __device__ __forceinline__ void do_tile(Worker& worker, const uint8_t* x, const 
 #pragma unroll
     for (int i = 0; i < 4; i++)
       if (n == 0 || count > COLUMNS) parts[warp][g + (i >> 1) * 8][n * 8 + 2 * t + (i & 1)] = c[n][i];
-  sync_threads_of(worker.group + 1, GROUP * 32);
+  sync_group(worker.group);
   store_activations(&parts[worker.group * GROUP], part * 32 + lane, count, inverse, scale,
                     (bfloat16*)side.out + (size_t)first * side.out_stride + tile * 8, side.out_stride);
-  sync_threads_of(worker.group + 1, GROUP * 32);
+  sync_group(worker.group);
 #else
   store_outputs(c, count, lane, (float*)side.out + (size_t)first * (TILES * 16) + tile * 16, scale);
 #endif

@@ -120,7 +120,7 @@ def launch_shape(heads: int, rows: int) -> LaunchShape:
         if rows > MANY_ROWS:
             return FEW_HEADS_OF_MANY_ROWS
         return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
-    if rows == 1:
+    if rows == 1 and heads <= 8 * MULTIPROCESSORS:
         return ONE_ROW
     if heads <= 4 * MULTIPROCESSORS:
         return SOME_HEADS
