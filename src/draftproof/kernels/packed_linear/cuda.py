@@ -25,6 +25,8 @@ SOURCE = Path(__file__).with_name("packed_linear.cu")
 FORMAT_CODES = {WeightFormat.BF16: 0, WeightFormat.FP8: 1, WeightFormat.INT8: 2, WeightFormat.NVFP4: 3}
 UNIT_COLUMNS = 128
 MOST_ROWS = 16
+SHARED_LAUNCH_ROWS = 8
+"""Most rows for which a launch makes the outputs of two matrices: more do not fit in the registers."""
 FINISHERS = 1
 """Warps that add up and store, besides those that multiply."""
 MULTIPROCESSORS = 132
@@ -45,6 +47,8 @@ WIDE_RING_BYTES = 128 * 1024
 """For 16 warps and BF16."""
 NARROW_RING_BYTES = 48 * 1024
 """For 16 warps and weights that have to be decoded."""
+HALVES_RING_BYTES = 64 * 1024
+"""For 16 warps and FP8, whose decode is short: a whole tile of 4096 inputs."""
 BLOCK_OF_TWO_BYTES = 48 * 1024
 """For each of two blocks of a multiprocessor."""
 MANY_BYTES = 256 * 1024
@@ -106,16 +110,19 @@ def _cut(matrix: PackedMatrix, units: int, size: int, sets: int) -> tuple[Plan, 
         least = 16
     warps = _even_warps(units, least)
     if warps == 16:
-        return Plan(warps, 1, 1, resident=1), WIDE_RING_BYTES if is_bf16 else NARROW_RING_BYTES
+        narrow = HALVES_RING_BYTES if matrix.format is WeightFormat.FP8 else NARROW_RING_BYTES
+        return Plan(warps, 1, 1, resident=1), WIDE_RING_BYTES if is_bf16 else narrow
     step = min(2, -(-units // warps))
     # Decoding keeps the warps busy: two blocks hide each other's waits.
-    if is_large and not is_bf16 and sets == 1 and warps == 8:
+    if is_large and not is_bf16 and sets == 1 and warps == 8 and matrix.behind is None:
         return Plan(warps, step if is_nvfp4 else 1, 1, blocks=2), BLOCK_OF_TWO_BYTES
     ring = SMALL_RING_BYTES
     if is_bf16:
         ring = LARGE_RING_BYTES if is_large else RING_BYTES
         ring = HEAD_RING_BYTES if per_multiprocessor > HEAD_BYTES else ring
-    return Plan(warps, step, 1, resident=2 if warps <= 8 and sets == 1 else 1), ring
+    # FP8 beside BF16 needs more registers than two blocks would have.
+    are_two = warps <= 8 and sets == 1 and matrix.format is not WeightFormat.FP8
+    return Plan(warps, step, 1, resident=2 if are_two else 1), ring
 
 
 def _even_warps(units: int, least: int) -> int:
@@ -172,7 +179,7 @@ def packed_linear(
 ) -> None:
     """out = residual + epilogue(RMSNorm(x) W^T + bias); arguments as in the reference."""
     plan = choose_plan(matrix, x.shape[0])
-    if matrix.behind is None or (residual is None and shares_launch(plan, matrix)):
+    if matrix.behind is None or (residual is None and shares_launch(plan, matrix, x.shape[0])):
         multiply(plan, x, matrix, out=out, norm=norm, residual=residual, epilogue=epilogue)
         return
     for part, columns in side_by_side(matrix):
@@ -180,13 +187,14 @@ def packed_linear(
         packed_linear(x, part, out=out[:, columns], norm=norm, residual=before, epilogue=epilogue)
 
 
-def shares_launch(plan: Plan, matrix: PackedMatrix) -> bool:
+def shares_launch(plan: Plan, matrix: PackedMatrix, rows: int) -> bool:
     """Whether one launch makes the outputs of a matrix and of the one behind it: BF16 behind FP8, in tiles of 8
     rows, which have as many bytes as FP8's of 16."""
     behind = matrix.behind
     return (
         behind is not None
         and behind.behind is None
+        and rows <= SHARED_LAUNCH_ROWS
         and (matrix.format, behind.format) == (WeightFormat.FP8, WeightFormat.BF16)
         and plan.group == 0
         and matrix.rows % TILE_ROWS == 0
