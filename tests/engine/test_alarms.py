@@ -125,7 +125,6 @@ def test_faults_are_news_for_a_while() -> None:
     assert only(watch).request_ids == ("c",)
     clock.now += FAULT_SECONDS
     assert watch.alarms() == ()
-    assert watch.faults == 3
 
 
 def test_several_alarms_may_be_on() -> None:

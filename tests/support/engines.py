@@ -26,6 +26,7 @@ from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.weight_storage import WeightStorage
 from draftproof.runtime.state_store import StateSizes, StateStore
+from draftproof.speculation.draft_choice import DraftChoice, FixedChoice
 from draftproof.speculation.drafter import Drafter, NoDrafter
 from draftproof.speculation.nextn import NextnDrafter
 from draftproof.speculation.scripted import Script, ScriptedDrafter
@@ -99,14 +100,24 @@ def make_store(model: LoadedModel, settings: Settings, dtype: torch.dtype = torc
 
 
 def make_engine(
-    model: LoadedModel, drafter: DrafterMaker = plain, settings: Settings | None = None
+    model: LoadedModel,
+    drafter: DrafterMaker = plain,
+    settings: Settings | None = None,
+    choice: DraftChoice | None = None,
 ) -> Engine:
-    """An engine over a poisoned state."""
+    """An engine over a poisoned state; as many drafts as there may be, unless `choice` says otherwise."""
     settings = settings or Settings()
     store = make_store(model, settings, model.target.embedding.dtype)
     scheduler = scheduler_for(store.sizes, settings.prompt_chunk, store.sizes.window_rows)
     return Engine(
-        model.target, store, scheduler, drafter(model, store), settings.draft_tokens, settings.max_length, CPU
+        model.target,
+        store,
+        scheduler,
+        drafter(model, store),
+        settings.draft_tokens,
+        choice or FixedChoice(settings.draft_tokens),
+        settings.max_length,
+        CPU,
     )
 
 

@@ -28,7 +28,6 @@ class AlarmWatch:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.recent_acceptance = RecentAcceptance()
-        self.faults = 0
         self._clock = clock
         self._all_requests = CollapseWindow()
         self._by_request: dict[str, CollapseWindow] = {}
@@ -56,7 +55,6 @@ class AlarmWatch:
     def lost(self, request_ids: Iterable[str]) -> None:
         """Requests ended because what was computed for them cannot be right."""
         for request_id in request_ids:
-            self.faults += 1
             self._lost.append((self._clock(), request_id))
             self.left(request_id)
 

@@ -126,7 +126,11 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     else:
         loaded = _load(checkpoint, spec, config, target, max_length, device)
         store = StateStore(spec, sizes, target.dtype, device)
-        engine = wire_engine(loaded, store, config, max_length, device)
+
+        def wire(choice: DraftChoice) -> Engine:
+            return wire_engine(loaded, store, config, choice, max_length, device)
+
+        engine = wire(draft_choice(config, wire))
     return BuiltEngine(engine, spec, loaded.report, max_length, threads)
 
 
@@ -165,7 +169,12 @@ def state_sizes(config: EngineConfig, max_length: int) -> StateSizes:
 
 
 def wire_engine(
-    loaded: LoadedModel, store: StateStore, config: EngineConfig, max_length: int, device: torch.device
+    loaded: LoadedModel,
+    store: StateStore,
+    config: EngineConfig,
+    choice: DraftChoice,
+    max_length: int,
+    device: torch.device,
 ) -> Engine:
     """Put scheduler, drafter and loop around a loaded model."""
     sizes = store.sizes
@@ -175,7 +184,8 @@ def wire_engine(
         if loaded.head is None:
             raise UsageError("NEXTN needs the MTP head, which was not loaded")
         drafter = NextnDrafter(loaded.head, store)
-    return Engine(loaded.target, store, scheduler, drafter, config.window_rows - 1, max_length, device)
+    most = config.window_rows - 1
+    return Engine(loaded.target, store, scheduler, drafter, most, choice, max_length, device)
 
 
 def wire_device_engine(

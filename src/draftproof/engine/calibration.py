@@ -25,7 +25,7 @@ counts. What else the machine does for a while then hits all of them."""
 MOST_STEPS = 6 * MEASURED_STEPS
 """Steps after which a batch size and K is given up: its sequences end too early to show it."""
 
-CALIBRATION_SECONDS = 20.0
+CALIBRATION_SECONDS = 10.0
 """After so long no further batch size is begun: what it costs is estimated from smaller ones."""
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 
 import torch
 from torch import Tensor
 
 from draftproof.engine.admission import RunningRequest, admitted
+from draftproof.engine.alarms import AlarmWatch
 from draftproof.engine.counters import EngineCounters
+from draftproof.engine.drafting import CommittedRun, Drafting
 from draftproof.engine.logprobs import logprobs_of
 from draftproof.engine.loop import EngineLoop
 from draftproof.engine.request import Request, StepOutput, TokenLogprob
 from draftproof.engine.sound_rows import SampledRows, sample_sound_rows
+from draftproof.engine.unseen_rows import SeenRun
 from draftproof.errors import EngineFault, LogitsFault, UsageError
 from draftproof.kernels.acceptance.host import count_accepted
 from draftproof.models.qwen3_5 import Qwen35Model
@@ -27,7 +31,8 @@ from draftproof.speculation.acceptance import (
     TruncatedRun,
     truncate_emitted,
 )
-from draftproof.speculation.drafter import CommittedRows, Drafter
+from draftproof.speculation.draft_choice import DraftChoice
+from draftproof.speculation.drafter import Drafter
 
 
 @dataclass(frozen=True)
@@ -36,27 +41,6 @@ class _Sampled:
 
     logits: Tensor
     rows: SampledRows
-
-
-@dataclass(frozen=True)
-class _CommittedRun:
-    """Rows of one sequence that a step committed.
-
-    Attributes:
-        row: index of the sequence in the step's batch.
-        running: whose.
-        start: position of the first row.
-        following: token after each row.
-        is_prompt: whether they are rows of a prompt.
-        is_end: whether the output has ended.
-    """
-
-    row: int
-    running: RunningRequest
-    start: int
-    following: tuple[int, ...]
-    is_prompt: bool = False
-    is_end: bool = False
 
 
 class Engine(EngineLoop):
@@ -68,6 +52,7 @@ class Engine(EngineLoop):
         scheduler: decides each step.
         drafter: proposes tokens.
         draft_tokens: most drafts per window.
+        choice: decides how many of them a window gets.
         max_length: longest prompt and output together.
     """
 
@@ -78,6 +63,7 @@ class Engine(EngineLoop):
         scheduler: Scheduler,
         drafter: Drafter,
         draft_tokens: int,
+        choice: DraftChoice,
         max_length: int,
         device: torch.device,
     ) -> None:
@@ -87,6 +73,9 @@ class Engine(EngineLoop):
         self.drafter_name = drafter.name
         self.max_length = max_length
         self.acceptance = AcceptanceCounts()
+        self.choice = choice
+        self.alarms = AlarmWatch()
+        self._drafting = Drafting(drafter, choice, scheduler.prefix is not None, device)
         self._scheduler = scheduler
         self._draft_tokens = draft_tokens
         self._device = device
@@ -106,6 +95,7 @@ class Engine(EngineLoop):
         running = self._running.pop(request_id, None)
         if running is not None:
             self._scheduler.finish(running.sequence)
+            self.alarms.left(request_id)
 
     @property
     def has_work(self) -> bool:
@@ -144,6 +134,7 @@ class Engine(EngineLoop):
     def _open(self, admission: Admission) -> None:
         """Make the state that an admitted sequence begins with."""
         sequence = admission.sequence
+        self._running[sequence.request_id].unseen.clear()
         self.store.open_slot(sequence.slot, sequence.pages)
         if admission.copied_page is not None:
             self.store.copy_page(*admission.copied_page)
@@ -168,6 +159,7 @@ class Engine(EngineLoop):
         """Let go of requests whose state cannot be trusted, and of all that is kept: it may be what they
         began with."""
         self._counters.faults += len(dropped)
+        self.alarms.lost(running.request.request_id for running in dropped)
         self._scheduler.reset_prefix()
         self.store.abandon(self._scheduler.private_pages(running.sequence for running in dropped))
         for running in dropped:
@@ -197,9 +189,9 @@ class Engine(EngineLoop):
             run = self._take(running, sampled.rows.tokens[0])
             outputs.append(self._output(running, sampled, 0, run, AcceptanceCounts()))
             is_end = run.finish_reason is not None
-        following = sequence.tokens(begin + 1, end + 1)
-        committed = _CommittedRun(0, running, begin, following, is_prompt=True, is_end=is_end)
-        self._draft([committed], hidden)
+        seen = SeenRun(begin, hidden[0], sequence.tokens(begin + 1, end + 1))
+        committed = CommittedRun(running, seen, settled=end, is_prompt=True, is_end=is_end)
+        self._drafting.follow([committed], self._running.values())
         snapshot = self._scheduler.checkpoint(sequence)
         if snapshot is not None:
             self.store.save_snapshot(sequence.slot, snapshot)
@@ -207,6 +199,7 @@ class Engine(EngineLoop):
         return outputs
 
     def _decode_step(self, step: DecodeStep) -> list[StepOutput]:
+        began, decision = perf_counter(), self._drafting.decision
         batch = [self._running[sequence.request_id] for sequence in step.sequences]
         drafts = [sequence.drafts for sequence in step.sequences]
         counts = [len(chain) + 1 for chain in drafts]
@@ -227,20 +220,26 @@ class Engine(EngineLoop):
         sampled = self._sample(batch, _real_rows(hidden, counts), drafts)
         accepted = count_accepted(drafts, sampled.rows.tokens)
         window.commit([right + 1 for right in accepted])
-        outputs, runs = [], []
+        outputs, runs, all_passed = [], [], AcceptanceCounts()
         for index, (running, right) in enumerate(zip(batch, accepted, strict=True)):
             if index in sampled.rows.lost:
                 continue
             start, tokens = running.sequence.committed, sampled.rows.tokens[index][: right + 1]
             running.sequence.committed += right + 1
+            seen = SeenRun(start, hidden[index, : right + 1], tokens)
             run = self._take(running, tokens)
             passed = AcceptanceCounts.of_pass(len(drafts[index]), right, run.kept)
             running.acceptance += passed
-            self.acceptance += passed
+            all_passed += passed
+            self.alarms.passed(running.request.request_id, passed)
             outputs.append(self._output(running, sampled, index, run, passed))
             is_end = run.finish_reason is not None
-            runs.append(_CommittedRun(index, running, start, tokens, is_end=is_end))
-        self._draft(runs, hidden)
+            settled = self.store.settled_length(running.sequence.slot)
+            runs.append(CommittedRun(running, seen, settled, is_end=is_end))
+        self.acceptance += all_passed
+        self._drafting.follow(runs, self._running.values())
+        steady = self._drafting.is_steady(decision, drafts, runs)
+        self.choice.observe(decision, perf_counter() - began if steady else None, all_passed)
         self._finish(runs)
         self._lose([batch[index] for index in sorted(sampled.rows.lost)])
         return outputs
@@ -265,6 +264,9 @@ class Engine(EngineLoop):
         kept = emitted[: run.kept]
         sequence.output.extend(kept)
         running.context.commit(kept)
+        if not running.request.parameters.ignore_eos:
+            # Who has to go on after the end may well go round in circles.
+            self.alarms.wrote(running.request.request_id, sequence.output)
         return run
 
     def _output(
@@ -287,13 +289,12 @@ class Engine(EngineLoop):
         self._counters.generated_tokens += len(tokens)
         return StepOutput(running.request.request_id, tokens, logprobs, run.finish_reason, passed, cached)
 
-    def _finish(self, runs: Sequence[_CommittedRun]) -> None:
+    def _finish(self, runs: Sequence[CommittedRun]) -> None:
         """Requests whose output has ended leave the engine."""
         for run in runs:
             if run.is_end:
-                del self._running[run.running.request.request_id]
-                self._keep_output(run.running.sequence)
-                self._scheduler.finish(run.running.sequence)
+                self._keep_output(run.sequence)
+                self.abort(run.running.request.request_id)
 
     def _keep_output(self, sequence: SequenceTokens) -> None:
         """Keep the state of a finished output for the next turn of its conversation: as it was before its
@@ -305,56 +306,6 @@ class Engine(EngineLoop):
         if snapshot is not None:
             self.store.save_snapshot(sequence.slot, snapshot)
             self._scheduler.publish(sequence)
-
-    def _draft(self, runs: Sequence[_CommittedRun], hidden: Tensor) -> None:
-        """Let the drafter see what was committed and propose; `hidden` is [batch, rows, hidden] of the whole
-        step.
-
-        A request without speculation is not shown to the drafter: its part of the drafter's cache stays
-        behind, and is never read. Its prompt is, when prompts are kept for others.
-        """
-        for run in runs:
-            run.running.sequence.drafts = ()
-        drafting = [run for run in runs if self._is_shown(run)]
-        if not drafting:
-            return
-        width = max(len(run.following) for run in drafting)
-        rows = CommittedRows(
-            sequences=tuple(run.running.sequence for run in drafting),
-            contexts=tuple(run.running.context for run in drafting),
-            starts=tuple(run.start for run in drafting),
-            counts=tuple(len(run.following) for run in drafting),
-            hidden=hidden if len(drafting) == hidden.shape[0] else hidden[[run.row for run in drafting]],
-            next_token_ids=torch.tensor(
-                [[*run.following, *(0,) * (width - len(run.following))] for run in drafting],
-                device=self._device,
-            ),
-            wanted=tuple(0 if run.is_end else self._wanted(run.running) for run in drafting),
-        )
-        for run, drafts in zip(drafting, self.drafter.propose(rows), strict=True):
-            run.running.sequence.drafts = drafts
-            run.running.sequence.head_rows = run.start + len(run.following)
-
-    def _is_shown(self, run: _CommittedRun) -> bool:
-        """A drafter with a cache of its own sees every row or none: with a hole it would draft badly."""
-        sequence = run.running.sequence
-        if self.drafter.keeps_rows and sequence.head_rows != run.start:
-            return False
-        if run.is_end and not self._wants_last_rows(sequence):
-            return False
-        return bool(run.running.draft_tokens) or (run.is_prompt and self._scheduler.prefix is not None)
-
-    def _wants_last_rows(self, sequence: SequenceTokens) -> bool:
-        """Whether rows that nobody will draft after are shown, so that the output can be kept with them."""
-        if self._scheduler.prefix is None or not self.drafter.keeps_rows:
-            return False
-        return self.store.settled_length(sequence.slot) > sequence.head_rows
-
-    def _wanted(self, running: RunningRequest) -> int:
-        """Drafts that can still be of use: the pass itself adds one token more than it accepts."""
-        if running.sequence.in_prompt:
-            return 0
-        return max(min(running.draft_tokens, running.sequence.remaining - 1), 0)
 
 
 def _real_rows(hidden: Tensor, counts: Sequence[int]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import replace
 
 from draftproof.engine.admission import RunningRequest
 from draftproof.engine.alarms import AlarmWatch
@@ -79,7 +80,13 @@ class EngineLoop(ABC):
 
     def status(self) -> EngineStatus:
         """Counters since the start and levels now."""
-        return status_of(self._scheduler, self._counters, self.acceptance)
+        status = status_of(self._scheduler, self._counters, self.acceptance)
+        return replace(
+            status,
+            recent_acceptance=self.alarms.recent_acceptance.counts,
+            arms=self.choice.arms(),
+            alarms=self.alarms.alarms(),
+        )
 
     def reset_prefix_cache(self) -> None:
         """Forget the state of all prompts; requests that run go on with what they share."""

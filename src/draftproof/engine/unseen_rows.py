@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 MOST_UNSEEN_ROWS = 32
 """Rows after which a drafter catches up although nobody wants drafts: as many at a time cost it little more
@@ -37,22 +39,61 @@ class UnseenRows:
         return sum(len(run.following) for run in self._runs)
 
     def add(self, run: SeenRun) -> None:
-        """Rows that follow the ones that are there. Their hidden states are copied: what they are a part of
-        may be large.
+        """Rows that follow the ones that are there.
 
         Raises:
             ValueError: there is a hole before them.
         """
-        if self._runs and self._runs[0].start + len(self) != run.start:
-            raise ValueError(f"rows from {run.start} do not follow {self._runs[0].start + len(self)}")
-        self._runs.append(SeenRun(run.start, run.hidden.clone(), run.following))
+        if self._runs:
+            newest = self._runs[-1]
+            if newest.start + len(newest.following) != run.start:
+                raise ValueError(
+                    f"rows from {run.start} do not follow {newest.start + len(newest.following)}"
+                )
+            # It stays for longer than its step, and is a part of all that the step computed.
+            self._runs[-1] = SeenRun(newest.start, newest.hidden.clone(), newest.following)
+        self._runs.append(run)
 
-    def take(self, run: SeenRun) -> SeenRun:
-        """All rows that are there and those of `run` after them; none are left."""
-        self.add(run)
+    def take(self) -> SeenRun:
+        """All rows, of which there is at least one; none are left."""
         runs, self._runs = self._runs, []
+        if len(runs) == 1:
+            return runs[0]
         return SeenRun(
             runs[0].start,
-            torch.cat([each.hidden for each in runs]),
-            tuple(token for each in runs for token in each.following),
+            torch.cat([run.hidden for run in runs]),
+            tuple(token for run in runs for token in run.following),
         )
+
+    def clear(self) -> None:
+        """Forget them: the sequence begins anew."""
+        self._runs.clear()
+
+
+@dataclass(frozen=True)
+class ShownRows:
+    """Rows of a batch as a drafter takes them.
+
+    Attributes:
+        starts: position of each sequence's first row.
+        counts: rows of each sequence.
+        hidden: [batch, rows, hidden], zero past a count.
+        following: [batch][rows] token after each row, 0 past a count.
+    """
+
+    starts: tuple[int, ...]
+    counts: tuple[int, ...]
+    hidden: Tensor
+    following: list[list[int]]
+
+
+def shown_rows(runs: Sequence[SeenRun]) -> ShownRows:
+    """Rows of several sequences side by side."""
+    counts = tuple(len(run.following) for run in runs)
+    width = max(counts)
+    return ShownRows(
+        tuple(run.start for run in runs),
+        counts,
+        pad_sequence([run.hidden for run in runs], batch_first=True),
+        [[*run.following, *(0,) * (width - len(run.following))] for run in runs],
+    )

@@ -1,0 +1,108 @@
+"""Whatever K is chosen from step to step, the text is the same, and drafts are accepted as before."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from draftproof.engine.request import Completion, Request
+from draftproof.engine.unseen_rows import MOST_UNSEEN_ROWS
+from draftproof.models.loading import LoadedModel
+from draftproof.runtime.sampling import SamplingParameters
+from draftproof.speculation.draft_choice import AdaptiveChoice
+from draftproof.speculation.step_costs import StepCost, StepCosts
+from tests.engine.test_same_text import check, make_requests
+from tests.support.draft_choices import PatternChoice
+from tests.support.engines import Settings, make_engine, nextn, random_prompt, run_alone
+
+
+@pytest.fixture(scope="module")
+def requests(model: LoadedModel) -> list[Request]:
+    return make_requests(model)
+
+
+@pytest.fixture(scope="module")
+def expected(model: LoadedModel, requests: list[Request]) -> dict[str, Completion]:
+    return {completion.request_id: completion for completion in run_alone(model, requests)}
+
+
+@pytest.mark.parametrize("pattern", [(0,), (0, 3), (3, 0, 1, 2), (1, 0, 0, 0, 0, 4)])
+@pytest.mark.parametrize("slots", [1, 6])
+def test_the_text_never_depends_on_it(
+    model: LoadedModel,
+    requests: list[Request],
+    expected: dict[str, Completion],
+    pattern: tuple[int, ...],
+    slots: int,
+) -> None:
+    engine = make_engine(
+        model, nextn, Settings(draft_tokens=4, slots=slots, prompt_chunk=16), PatternChoice(pattern)
+    )
+    check(engine.run(requests), expected)
+    engine.check_integrity()
+
+
+def test_nor_on_what_is_measured(
+    model: LoadedModel, requests: list[Request], expected: dict[str, Completion]
+) -> None:
+    costs = StepCosts(StepCost(batch, arm, 0.01 + 0.0001 * arm) for batch in (1, 4) for arm in range(4))
+    engine = make_engine(model, nextn, Settings(draft_tokens=3), AdaptiveChoice(costs))
+    check(engine.run(requests), expected)
+
+
+def long_request(name: str, draft_tokens: int | None = None) -> Request:
+    parameters = SamplingParameters(seed=3, temperature=4.0, max_tokens=90, ignore_eos=True)
+    return Request(name, random_prompt(20, 5), parameters, draft_tokens)
+
+
+def test_a_head_that_catches_up_drafts_as_if_it_had_seen_every_step(small_model: LoadedModel) -> None:
+    """A plain stretch that is longer than rows are kept for, then drafts: the same ones are accepted as by a
+    head that was shown each row at once."""
+    plain_steps = MOST_UNSEEN_ROWS + 7
+
+    def accepted(pattern: Sequence[int]) -> tuple[int, ...]:
+        choice = PatternChoice(pattern)
+        make_engine(small_model, nextn, Settings(draft_tokens=1, slots=1), choice).run([long_request("r")])
+        return tuple(sum(counts.accepted) for _, _, counts in choice.steps)
+
+    caught_up = accepted([0] * plain_steps + [1] * 100)
+    always = accepted([1] * 100)
+    # Where an accepted draft makes steps fewer, positions shift: compare by what follows the plain stretch.
+    assert sum(always) > 3
+    assert sum(caught_up) == _accepted_after(always, plain_steps)
+
+
+def _accepted_after(accepted: Sequence[int], tokens: int) -> int:
+    """Accepted drafts of the windows that begin after so many tokens."""
+    produced, total = 0, 0
+    for each in accepted:
+        total += each if produced >= tokens else 0
+        produced += 1 + each
+    return total
+
+
+def test_the_choice_sees_the_batch_and_everybodys_limit(small_model: LoadedModel) -> None:
+    choice = PatternChoice([3])
+    engine = make_engine(small_model, nextn, Settings(draft_tokens=3, slots=3), choice)
+    engine.run([long_request("a"), long_request("b", 0), long_request("c", 1)])
+    assert (3, 0, 1) in choice.limits
+    assert max(map(len, choice.limits)) == 3
+
+
+def test_steps_of_one_width_are_timed_and_those_between_two_are_not(small_model: LoadedModel) -> None:
+    choice = PatternChoice([2] * 5 + [1] * 5)
+    make_engine(small_model, nextn, Settings(draft_tokens=2, slots=1), choice).run([long_request("r")])
+    timed = [seconds is not None for _, seconds, _ in choice.steps]
+    widths = [decision.draft_tokens for decision, _, _ in choice.steps]
+    following = [*widths[1:], -1]
+    assert timed[:-1] == [now == later for now, later in zip(widths, following, strict=True)][:-1]
+    assert not timed[-1]
+
+
+def test_a_step_with_a_request_without_speculation_is_not_timed(small_model: LoadedModel) -> None:
+    """Its windows are of different widths."""
+    choice = PatternChoice([2])
+    engine = make_engine(small_model, nextn, Settings(draft_tokens=2, slots=2), choice)
+    engine.run([long_request("a"), long_request("b", 0)])
+    assert all(seconds is None for decision, seconds, _ in choice.steps if decision.batch == 2)
