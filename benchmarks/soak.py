@@ -17,9 +17,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from time import monotonic
 from typing import Any
 from urllib.request import Request, urlopen
@@ -29,32 +27,14 @@ from openai import AsyncOpenAI
 from benchmarks.record import write_record
 from benchmarks.server_process import ServerProcess, served
 from benchmarks.soak_cases import Case, catalogue
+from benchmarks.soak_report import Sample, faults_of, figures_of, left_in
 from benchmarks.soak_traffic import Answer, Manner, Tally, ask, client_loop
 
 TEMPLATE = Path(__file__).parent / "soak_template.jinja"
+SMALL_POOL = ("--max-model-len", "1024", "--max-total-tokens", "1536")
+"""So little that kept prompts are dropped and sequences are put back to be computed again."""
 SAMPLE_SECONDS = 2.0
-ALLOWED_GROWTH = 0.03
-"""Of memory between the second quarter and the last."""
 SETTLE_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The server at one moment.
-
-    Attributes:
-        seconds: since the traffic began.
-        megabytes: resident, by process; empty for a server that somebody else started.
-        running: sequences.
-        waiting: likewise.
-        tokens: output tokens since the server's start.
-    """
-
-    seconds: float
-    megabytes: dict[str, float]
-    running: int
-    waiting: int
-    tokens: int
 
 
 def main() -> int:
@@ -76,11 +56,15 @@ async def _soak(url: str, process: ServerProcess | None, options: argparse.Names
     before = _information(url)
     samples = await _traffic(client, model, expected, tally, url, process, options)
     after = await _settled(url)
-    figures = _figures(tally, samples, before, after, options)
+    figures = {
+        "clients": options.clients,
+        "different_requests": options.cases,
+        **figures_of(tally, samples, before, after),
+    }
     figures["alone_seconds"] = round(alone_seconds, 1)
     exit_code = process.stop() if process is not None else None
     figures["exit_code_after_sigterm"] = exit_code
-    faults = _faults(figures)
+    faults = faults_of(figures)
     print(json.dumps({key: value for key, value in figures.items() if key != "mismatches"}, indent=1))
     told = {"memory": [vars(sample) for sample in samples], "answer_seconds": tally.seconds}
     print(write_record("soak", {"faults": faults, **figures}, told))
@@ -135,86 +119,9 @@ async def _settled(url: str) -> dict[str, Any]:
     limit = monotonic() + SETTLE_SECONDS
     while True:
         information = _information(url)
-        if not any(_left(information).values()) or monotonic() > limit:
+        if not any(left_in(information).values()) or monotonic() > limit:
             return information
         await asyncio.sleep(0.2)
-
-
-def _left(information: dict[str, Any]) -> dict[str, int]:
-    cache, load = information["cache"], information["load"]
-    return {
-        "running": load["running"],
-        "waiting": load["waiting"],
-        "pages_used": cache["pages_used"],
-        "slots_used": cache["slots_used"],
-        "requests_in_flight": len(information["requests"]),
-    }
-
-
-def _figures(
-    tally: Tally,
-    samples: list[Sample],
-    before: dict[str, Any],
-    after: dict[str, Any],
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    whole = len(tally.seconds)
-    seconds = samples[-1].seconds
-    return {
-        "minutes": round(seconds / 60, 2),
-        "clients": options.clients,
-        "different_requests": options.cases,
-        "answers_compared": whole,
-        "answers_by_kind": dict(tally.kinds),
-        "requests_by_manner": dict(tally.manners),
-        "mismatch_count": tally.mismatch_count,
-        "mismatches": tally.mismatches,
-        "errors": dict(tally.errors),
-        "queue_full": tally.retries,
-        "answer_tokens_per_second": round(tally.tokens / seconds, 1),
-        "answer_seconds_median": median(tally.seconds) if whole else None,
-        "megabytes_second_quarter": _memory(samples, 0.25, 0.5),
-        "megabytes_last_quarter": _memory(samples, 0.75, 1.0),
-        "left_in_server": _left(after),
-        "health": after["health"],
-        "alarms": after["alarms"],
-        "counters": {name: value - before["counters"][name] for name, value in after["counters"].items()},
-        "prefix_hit_rate": round(
-            after["cache"]["prefix_hit_tokens"] / max(after["cache"]["prefix_queried_tokens"], 1), 3
-        ),
-        "acceptance": after["speculation"]["total"],
-    }
-
-
-def _memory(samples: list[Sample], begin: float, end: float) -> float:
-    """Median of all processes together over a part of the run."""
-    last = samples[-1].seconds
-    part = [
-        sum(sample.megabytes.values()) for sample in samples if begin * last <= sample.seconds <= end * last
-    ]
-    return round(median(part), 1) if part else 0.0
-
-
-def _faults(figures: dict[str, Any]) -> list[str]:
-    """What must not be."""
-    found = []
-    if not figures["answers_compared"]:
-        found.append("no whole answer came")
-    if figures["mismatch_count"]:
-        found.append(f"{figures['mismatch_count']} answers differ from the same request alone")
-    if figures["errors"]:
-        found.append(f"{sum(figures['errors'].values())} requests failed: {figures['errors']}")
-    left = {name: value for name, value in figures["left_in_server"].items() if value}
-    if left:
-        found.append(f"left in the server: {left}")
-    early, late = figures["megabytes_second_quarter"], figures["megabytes_last_quarter"]
-    if late > early * (1 + ALLOWED_GROWTH):
-        found.append(f"memory grew from {early} to {late} MB")
-    if figures["health"]["state"] not in ("ready", "degraded"):
-        found.append(f"health is {figures['health']}")
-    if figures["exit_code_after_sigterm"] not in (0, None):
-        found.append(f"exit code {figures['exit_code_after_sigterm']} after SIGTERM")
-    return found
 
 
 def _information(url: str) -> dict[str, Any]:
@@ -232,7 +139,7 @@ def _server(options: argparse.Namespace) -> Iterator[tuple[str, ServerProcess | 
     if options.url:
         yield options.url.rstrip("/").removesuffix("/v1"), None
         return
-    own = ("--max-num-seqs", str(options.clients), "--chat-template", str(TEMPLATE))
+    own = ("--max-num-seqs", str(options.clients), "--chat-template", str(TEMPLATE), *SMALL_POOL)
     with served(options.checkpoint, options.log, [*own, *options.option]) as server:
         yield server.url, server
 

@@ -216,7 +216,12 @@ def _penalties(name: str, generator: random.Random, texts: tuple[str, ...]) -> C
 
 def _few_drafts(name: str, generator: random.Random, texts: tuple[str, ...]) -> Case:
     return _completion(
-        name, "one draft", generator, generator.choice(texts), {"draft_tokens": 1, "ignore_eos": True}
+        name,
+        "long output, one draft",
+        generator,
+        generator.choice(texts),
+        {"draft_tokens": 1, "ignore_eos": True},
+        max_tokens=generator.randrange(200, 400),
     )
 
 
