@@ -118,7 +118,8 @@ def test_on_a_signal_it_finishes_what_runs_takes_nothing_new_and_ends_well() -> 
         reading.join(STOP_SECONDS)
         assert reading.error is None
         assert reading.events[-1] == "[DONE]"
-        assert len(reading.events) >= LONG["max_tokens"]
+        # Steps that wait for each other come as one event: what counts is how the output ended.
+        assert json.loads(reading.events[-2])["choices"][0]["finish_reason"] == "length"
         wait_until_gone(engine)
 
 
