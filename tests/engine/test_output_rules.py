@@ -214,3 +214,14 @@ def test_a_grammar_that_allows_nothing_ends_its_own_request_only(
     for name in ("number", "free"):
         assert tuple(tokens[name]) == alone[name].token_ids
     engine.check_integrity()
+
+
+def test_a_request_that_is_put_back_and_computed_again_keeps_its_place_in_the_grammar(
+    small_model: LoadedModel, alone: dict[str, Completion]
+) -> None:
+    settings = Settings(draft_tokens=3, slots=8, page_size=4, pages=45, prompt_chunk=8)
+    engine = make_engine(small_model, nextn, settings)
+    completions = engine.run(requests())
+    assert engine.status().preemptions > 2
+    assert texts(completions) == {name: completion.token_ids for name, completion in alone.items()}
+    engine.check_integrity()
