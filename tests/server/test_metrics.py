@@ -115,9 +115,9 @@ def test_a_client_that_goes_away_aborts_the_engines_request_and_counts_as_such(
         stream = cast(AsyncIterator[object], seen.client.stream(REQUEST))
         await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]
+        assert engine.aborted == ["r1"]
 
     asyncio.run(leave())
-    assert engine.aborted == ["r1"]
     assert samples(seen, tokenizer, settings)["draftproof_requests_finished_total[reason=abort]"] == 1
 
 
