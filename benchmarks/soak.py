@@ -15,6 +15,7 @@ import asyncio
 import json
 import random
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,7 +155,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--cases", type=int, default=104)
-    parser.add_argument("--log", type=Path, default=Path("/tmp/draftproof-soak.log"))
+    parser.add_argument("--log", type=Path, default=Path(tempfile.gettempdir()) / "draftproof-soak.log")
     parser.add_argument(
         "--option", action="append", default=[], help="of `draftproof serve`; may be repeated"
     )
