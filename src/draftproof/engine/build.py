@@ -29,9 +29,9 @@ from draftproof.engine.config import ComputeType, DrafterName, DraftPolicy, Engi
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
 from draftproof.engine.loop import EngineLoop
+from draftproof.engine.memory_budget import plan_of, sizes_that_fit
 from draftproof.engine.scheduling import scheduler_for
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
-from draftproof.hardware.memory_plan import memory_plan
 from draftproof.hardware.weights import weigh_tensors
 from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.kernels.half_linear import fbgemm
@@ -114,7 +114,7 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     torch.set_num_threads(threads)
     sizes = state_sizes(config, max_length)
     if device.type == "cuda":
-        _require_memory(checkpoint, spec, sizes, device)
+        sizes = _sizes_that_fit(checkpoint, spec, sizes, device)
     target = load_target(config)
     engine: EngineLoop
     if config.uses_device_steps:
@@ -250,12 +250,22 @@ def _with_draft_head(model: DeviceModel, target: Qwen35Model, config: EngineConf
     return replace(model, head=replace(model.head, drafts=drafts))
 
 
-def _require_memory(checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, device: torch.device) -> None:
-    """Refuse what does not fit before any of it is allocated."""
+def _sizes_that_fit(
+    checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, device: torch.device
+) -> StateSizes:
+    """As many pages as fit, down to one sequence at its longest; refuses what does not fit even then, before
+    any of it is allocated."""
     weights = weigh_tensors(checkpoint.inventory.tensors.values())
-    plan = memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows)
     free, _ = torch.cuda.mem_get_info(device)
-    plan.require(free, str(checkpoint.location), "Lower --max-length, or use --device cpu.")
+    wanted, sizes = sizes, sizes_that_fit(spec, weights, sizes, free)
+    if sizes.pages < wanted.pages:
+        _warn(
+            f"memory holds {(sizes.pages - 1) * sizes.page_size} positions for all sequences together, not "
+            f"{(wanted.pages - 1) * sizes.page_size}: sequences may have to wait for each other"
+        )
+    remedy = "Lower --max-length, --max-sequences or --prefix-snapshots, or use --device cpu."
+    plan_of(spec, weights, sizes).require(free, str(checkpoint.location), remedy)
+    return sizes
 
 
 def _warn(line: str) -> None:

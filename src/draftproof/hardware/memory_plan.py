@@ -16,6 +16,7 @@ from draftproof.hardware.weights import WeightTable
 RESERVED = 2 << 30
 """CUDA context, libraries, compiled kernels and recorded graphs: a round figure."""
 LOGIT_BYTES = 4
+KEYS_AND_VALUES = "keys and values"
 PACKING_COPIES = 2
 """Of what is packed, besides the result: as it was stored, and halfway."""
 _GIGA = 1e9
@@ -40,6 +41,10 @@ class MemoryPlan:
         """Bytes of all."""
         return sum(item.nbytes for item in self.items)
 
+    def of(self, purpose: str) -> float:
+        """Bytes for a purpose."""
+        return sum(item.nbytes for item in self.items if item.purpose == purpose)
+
     def require(self, free: int, subject: str, remedy: str) -> None:
         """Refuse what does not fit.
 
@@ -61,8 +66,26 @@ class MemoryPlan:
         )
 
 
+@dataclass(frozen=True)
+class SharedState:
+    """State that sequences share.
+
+    Attributes:
+        positions: of keys and values.
+        snapshots: recurrent states that are kept for prompts to come.
+    """
+
+    positions: int
+    snapshots: int = 0
+
+
 def memory_plan(
-    spec: ModelSpec, weights: WeightTable, sequences: int, positions: int, window_rows: int
+    spec: ModelSpec,
+    weights: WeightTable,
+    sequences: int,
+    positions: int,
+    window_rows: int,
+    shared: SharedState | None = None,
 ) -> MemoryPlan:
     """The budget of decoding.
 
@@ -72,8 +95,11 @@ def memory_plan(
         sequences: at once.
         positions: longest sequence.
         window_rows: rows of the widest window.
+        shared: what there is for all sequences together; None for room for each at its longest, and nothing
+            kept.
     """
     shape = shape_of(spec)
+    shared = shared or SharedState((sequences + 1) * positions)
     groups: dict[str, float] = defaultdict(float)
     for row in weights.groups:
         groups["MTP head" if row.part is ModelPart.MTP else row.group.value] += row.nbytes
@@ -85,7 +111,8 @@ def memory_plan(
     items = [MemoryItem(f"weights: {group}", nbytes) for group, nbytes in groups.items() if nbytes > 1e7]
     items += [
         MemoryItem("recurrent states", (sequences + 1) * cost.state),
-        MemoryItem("keys and values", (sequences + 1) * positions * cost.key_value_per_token),
+        MemoryItem("kept prompts", shared.snapshots * sequence_cost(shape, StateLayout(1, 0, 4), 1).state),
+        MemoryItem(KEYS_AND_VALUES, shared.positions * cost.key_value_per_token),
         MemoryItem("logits", rows * shape.vocabulary * LOGIT_BYTES),
         MemoryItem("packing one layer", PACKING_COPIES * largest),
         MemoryItem("CUDA and graphs", RESERVED),
