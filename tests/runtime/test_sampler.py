@@ -322,6 +322,7 @@ class Alternating:
     """Even and odd tokens in turns, ends at any time; remembers what it was given."""
 
     is_active = True
+    failure = None
 
     def __init__(self) -> None:
         self.committed: list[int] = []

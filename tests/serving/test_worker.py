@@ -119,6 +119,27 @@ def test_rules_that_cannot_be_kept_are_refused() -> None:
     assert failures(worker.take(request("a", rules=OutputRules()))) == {"a": FailureKind.REFUSED}
 
 
+def test_an_output_that_ended_against_its_rules_is_a_failure_and_no_answer() -> None:
+    """The engine takes it for an end like any other."""
+
+    class Broken:
+        is_active = True
+        failure = "the grammar could not be followed"
+
+    class MakesBroken:
+        def constraint(self, rules: OutputRules) -> object:
+            return Broken()
+
+    engine = ScriptedEngine(WORDS)
+    worker = EngineWorker(replace(served(engine), constraints=MakesBroken()), Clock())  # type: ignore[arg-type]
+    list(worker.take(request("a", rules=OutputRules())))
+    list(worker.take(request("b")))
+    messages = run(worker)
+    assert failures(messages) == {"a": FailureKind.REFUSED}
+    assert all(chunk.finish_reason is None for chunk in chunks(messages, "a"))
+    assert chunks(messages, "b")[-1].finish_reason is FinishReason.LENGTH
+
+
 def test_an_aborted_request_is_never_heard_of_again() -> None:
     worker = worker_of(ScriptedEngine(WORDS), request("a"), request("b"))
     list(worker.step())

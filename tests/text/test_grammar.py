@@ -141,19 +141,27 @@ def test_threads_may_share_a_compiler_and_old_grammars_are_forgotten() -> None:
     assert len(shared._kept) == MOST_KEPT_GRAMMARS
 
 
-# A parser that gives up: the engine ends the request with a fault. An answer that is cut in two must not look
-# whole, and no other request may be touched.
+# A parser that gives up: an answer that is cut in two must not look whole, the engine must not notice, and no
+# other request may be touched.
 
 AMBIGUOUS = Grammar(GrammarKind.LARK, 'start: e\ne: e e | e e e | "a" | e "+" e | "(" e ")"')
 LETTER = encode("a")[0]
 
 
-def length_until_nothing_is_allowed(constraint: OutputConstraint) -> int:
+def only_ends(constraint: OutputConstraint) -> bool:
+    (mask,) = constraint.allowed((), 0)
+    assert mask is not None
+    return mask.nonzero()[0].tolist() == sorted(ENDS)
+
+
+def length_until_it_can_only_end(constraint: OutputConstraint) -> int:
+    """With a failure after that end."""
     for length in range(1000):
-        (mask,) = constraint.allowed((), 0)
-        assert mask is not None
-        if not mask.any():
+        if only_ends(constraint):
+            constraint.commit(ENDS[:1])
+            assert "its parser hit a limit" in (constraint.failure or "")
             return length
+        assert constraint.failure is None
         constraint.commit((LETTER,))
     raise AssertionError("the parser never gives up")
 
@@ -166,30 +174,30 @@ def few_items(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("few_items")
-def test_a_parser_that_gives_up_allows_nothing() -> None:
-    length = length_until_nothing_is_allowed(fresh(AMBIGUOUS))
+def test_a_parser_that_gives_up_ends_the_answer_as_a_failure() -> None:
+    length = length_until_it_can_only_end(fresh(AMBIGUOUS))
     assert length > 5
-    # Not before the output has come there: drafts may be wrong.
-    masks = fresh(AMBIGUOUS).allowed((LETTER,) * (length + 2), 0)
-    assert [mask is not None and bool(mask.any()) for mask in masks] == [True] * length + [False] * 3
-    assert masks[length:] == [None] * 3
+    masks = fresh(AMBIGUOUS).allowed((LETTER,) * (length + 1), 0)
+    assert [mask is None or mask.nonzero()[0].tolist() == sorted(ENDS) for mask in masks] == [
+        *(False,) * length,
+        True,
+        True,
+    ]
     committed = fresh(AMBIGUOUS)
     committed.commit((LETTER,) * length)
-    (mask,) = committed.allowed((), 0)
-    assert mask is not None
-    assert not mask.any()
+    assert only_ends(committed)
 
 
 def test_a_parser_that_gave_up_does_not_spoil_later_requests_of_its_grammar() -> None:
     """Copies of a matcher share what they learned, and here that is what hits a limit."""
     grammar = Grammar(GrammarKind.REGEX, "((a{1,1000}){1,1000}){1,1000}b")
-    lengths = [length_until_nothing_is_allowed(fresh(grammar)) for _ in range(2)]
+    lengths = [length_until_it_can_only_end(fresh(grammar)) for _ in range(2)]
     assert min(lengths) > 5
 
 
 @pytest.mark.usefixtures("few_items")
 def test_drafts_at_which_a_parser_gives_up_leave_no_trace() -> None:
-    length = length_until_nothing_is_allowed(fresh(AMBIGUOUS))
+    length = length_until_it_can_only_end(fresh(AMBIGUOUS))
     constraint = fresh(AMBIGUOUS)
     constraint.allowed((LETTER,) * (length + 3), 0)
     (mask,) = constraint.allowed((), 0)
@@ -198,14 +206,16 @@ def test_drafts_at_which_a_parser_gives_up_leave_no_trace() -> None:
     assert mask is not None
     assert expected is not None
     assert mask.tolist() == expected.tolist()
-    assert length_until_nothing_is_allowed(constraint) == length - 2
+    assert length_until_it_can_only_end(constraint) == length - 2
 
 
-def test_where_no_token_goes_on_the_answer_does_not_end_either() -> None:
+def test_where_no_token_goes_on_the_answer_ends_as_a_failure() -> None:
     narrow = GrammarCompiler(tokenizer(), (3,), 40)
     constraint = narrow.constraint(OutputRules(Grammar(GrammarKind.CHOICE, '["!é"]')))
     assert constraint is not None
     constraint.commit(encode("!"))
     (mask,) = constraint.allowed((), 0)
     assert mask is not None
-    assert not mask.any()
+    assert mask.nonzero()[0].tolist() == [3]
+    constraint.commit((3,))
+    assert constraint.failure is not None

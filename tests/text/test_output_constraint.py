@@ -89,13 +89,21 @@ def test_an_answer_may_end_where_it_may_also_go_on() -> None:
     assert ids(after(constraint, *encode("a"), EOS)) == set(ENDS)
 
 
-def test_after_a_token_that_was_not_allowed_nothing_is() -> None:
-    """The request ends with a fault of its own; raising here would take its whole step with it."""
+def test_after_a_token_that_was_not_allowed_the_output_can_only_end_and_has_failed() -> None:
     constraint = fresh(WHOLE_NUMBER)
-    constraint.commit((BRACE, TICK, BRACE))
-    assert ids(after(constraint)) == set()
     constraint.commit((BRACE,))
-    assert ids(after(constraint)) == set()
+    assert constraint.failure is None
+    constraint.commit((TICK, BRACE))
+    for _ in range(2):
+        assert ids(after(constraint)) == set(ENDS)
+        assert constraint.failure is not None
+        constraint.commit((EOS,))
+
+
+def test_a_whole_answer_has_not_failed() -> None:
+    constraint = fresh(WHOLE_NUMBER, Thinking(begins_open=True, budget=1))
+    constraint.commit((DOT, END_THINK, *encode('{"a":7}'), EOS, EOS))
+    assert constraint.failure is None
 
 
 # Reasoning

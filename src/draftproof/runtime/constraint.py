@@ -24,10 +24,16 @@ class TokenConstraint(Protocol):
         Returns:
             For rows `first_row` to len(drafts): a mask [vocabulary], True for allowed tokens, or None when
             all are. Rows after a draft that is not allowed are dead: anything may be said of them. A mask
-            that allows nothing ends the request with a fault.
+            allows at least one token.
         """
         ...
 
     def commit(self, token_ids: Sequence[int]) -> None:
         """Append tokens to the output; they are allowed ones. Never raises."""
+        ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why the output is not what it should be, in one line; None while it is. After a failure only tokens
+        that end the output are allowed: to the engine this is an end like any other."""
         ...

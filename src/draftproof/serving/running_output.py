@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from draftproof.engine.request import StepOutput
+from draftproof.runtime.constraint import TokenConstraint
 from draftproof.serving.messages import GenerationChunk, GenerationRequest, GenerationUsage
 from draftproof.speculation.acceptance import AcceptanceCounts
 from draftproof.text.output import OutputText
@@ -15,10 +16,18 @@ class RunningOutput:
         request: whose output it is.
         text: fresh; the engine pushes the tokens into it, see `Request.watcher`.
         arrived: when the request came, in seconds of the worker's clock.
+        constraint: what its tokens are limited by, if by anything.
     """
 
-    def __init__(self, request: GenerationRequest, text: OutputText, arrived: float) -> None:
+    def __init__(
+        self,
+        request: GenerationRequest,
+        text: OutputText,
+        arrived: float,
+        constraint: TokenConstraint | None = None,
+    ) -> None:
         self.request = request
+        self._constraint = constraint
         self._text = text
         self._arrived = arrived
         self._started: float | None = None
@@ -32,6 +41,11 @@ class RunningOutput:
         """When its time is over; None without a deadline."""
         seconds = self.request.deadline_seconds
         return None if seconds is None else self._arrived + seconds
+
+    @property
+    def failure(self) -> str | None:
+        """Why its output is not what was asked for; None while it is."""
+        return None if self._constraint is None else self._constraint.failure
 
     def start(self, now: float) -> None:
         """Its first prompt step begins; later calls change nothing."""

@@ -104,12 +104,15 @@ class EngineWorker:
                 continue
             if output.finish_reason is not None:
                 self._forget(output.request_id)
+                if running.failure is not None:
+                    yield GenerationFailure(output.request_id, FailureKind.REFUSED, running.failure)
+                    continue
             yield running.chunk(output, now)
 
     def _add(self, request: GenerationRequest) -> Iterator[EngineMessage]:
         now = self._clock()
         try:
-            text = self._text(request)
+            text, constraint = self._text(request), self._constraint(request)
             self._engine.add(
                 Request(
                     request_id=request.request_id,
@@ -117,7 +120,7 @@ class EngineWorker:
                     parameters=request.parameters,
                     draft_tokens=request.draft_tokens,
                     watcher=text,
-                    constraint=self._constraint(request),
+                    constraint=constraint,
                 )
             )
         except UsageError as error:
@@ -127,7 +130,7 @@ class EngineWorker:
             _LOG.exception("request %s could not be taken", request.request_id)
             yield GenerationFailure(request.request_id, FailureKind.FAULT, _unforeseen(error))
             return
-        running = RunningOutput(request, text, now)
+        running = RunningOutput(request, text, now, constraint)
         self._outputs[request.request_id] = self._waiting[request.request_id] = running
         if running.overdue_at is not None:
             heapq.heappush(self._deadlines, (running.overdue_at, request.request_id))

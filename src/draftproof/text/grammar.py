@@ -157,7 +157,7 @@ class _Matcher:
     def mask(self) -> NDArray[np.bool_]:
         mask: NDArray[np.bool_] = np.frombuffer(self._matcher.compute_logit_bias(), dtype=np.uint8) != 0
         if self._matcher.is_error():
-            # What llguidance then says is that the answer may end; it is not a whole one.
+            # Llguidance then says that the answer may end; it need not be a whole one.
             self._make_again()
             return np.zeros_like(mask)
         return mask

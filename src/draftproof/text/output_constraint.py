@@ -221,14 +221,18 @@ class OutputConstraint:
         return [self._mask_after(tuple(drafts[:row])) for row in range(first_row, len(drafts) + 1)]
 
     def commit(self, token_ids: Sequence[int]) -> None:
-        """Append tokens to the output.
-
-        After one that was not allowed nothing is: the request ends with a fault at its next token.
-        """
+        """Append tokens to the output; after one that was not allowed it can only end, see `failure`."""
         is_allowed = self._walk_to(token_ids)
         self._committed = self._place if is_allowed else _Place(_Phase.GAVE_UP)
         self._walked.clear()
         self._masks.clear()
+
+    @property
+    def failure(self) -> str | None:
+        """Why the output is not what the rules say; None while it is, or may still become so."""
+        if self._committed.phase is not _Phase.GAVE_UP:
+            return None
+        return "the grammar could not be followed to the end of the answer: its parser hit a limit"
 
     @property
     def _place(self) -> _Place:
@@ -238,9 +242,7 @@ class OutputConstraint:
         """Tokens that may follow the drafts; None for all, or when the drafts themselves may not be."""
         # A drafter asks for the same rows one by one that the target then asks for at once.
         if drafts not in self._masks:
-            mask = self._mask() if self._walk_to(drafts) else None
-            # Where nothing is allowed the request ends with a fault: not before its output has come there.
-            self._masks[drafts] = None if drafts and mask is not None and not mask.any() else mask
+            self._masks[drafts] = self._mask() if self._walk_to(drafts) else None
         return self._masks[drafts]
 
     def _walk_to(self, token_ids: Sequence[int]) -> bool:
@@ -312,10 +314,8 @@ class OutputConstraint:
     def _mask(self) -> Mask | None:
         """Tokens that may come next where the walk stands; None for all."""
         place, vocabulary = self._place, self._vocabulary
-        if place.phase is _Phase.ENDED:
+        if place.phase in (_Phase.ENDED, _Phase.GAVE_UP):
             return vocabulary.only_ends
-        if place.phase is _Phase.GAVE_UP:
-            return vocabulary.only(())
         if place.phase is _Phase.REASONING and self._must_end_reasoning(place):
             return vocabulary.only((self._reasoning_end,))
         if self._matcher is None:
@@ -324,10 +324,11 @@ class OutputConstraint:
             return vocabulary.reasoning_mask(place.tail)
         mask = self._matcher.mask()
         if not self._matcher.may_end:
-            # A grammar that no token continues would otherwise end here, in the middle of an answer.
+            # Llguidance lets an answer end where no token goes on, even in the middle.
             mask[list(vocabulary.end_token_ids)] = False
         if place.phase is _Phase.GAP:
             mask[list(self._gap_tokens(place))] = True
         if place.phase is _Phase.BEGIN and vocabulary.reasoning_begin is not None:
             mask[vocabulary.reasoning_begin] = True
-        return mask
+        # Where nothing is allowed the end is chosen, and its commit finds that it was none of the grammar's.
+        return mask if mask.any() else vocabulary.only_ends
