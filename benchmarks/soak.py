@@ -26,7 +26,7 @@ from urllib.request import Request, urlopen
 from openai import AsyncOpenAI
 
 from benchmarks.record import write_record
-from benchmarks.server_process import ServerProcess, served
+from benchmarks.watched_server import ServerProcess, served
 from benchmarks.soak_cases import Case, catalogue
 from benchmarks.soak_report import Sample, faults_of, figures_of, left_in
 from benchmarks.soak_traffic import Answer, Manner, Tally, ask, client_loop

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import write_record
-from benchmarks.server_process import served
+from benchmarks.watched_server import served
 
 LIMIT_SECONDS = 600
 

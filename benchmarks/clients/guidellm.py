@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.record import write_record
-from benchmarks.server_process import served
+from benchmarks.watched_server import served
 
 FORMATS = ("/v1/chat/completions", "/v1/completions")
 LIMIT_SECONDS = 900

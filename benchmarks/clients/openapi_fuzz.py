@@ -23,7 +23,7 @@ from schemathesis.generation import GenerationMode
 
 from benchmarks.clients.openapi_requests import CHECKS, INVALID, PATHS, VALID, send_all
 from benchmarks.record import write_record
-from benchmarks.server_process import served
+from benchmarks.watched_server import served
 
 DEADLINE_SECONDS = 5
 IDLE_SECONDS = 30
