@@ -26,10 +26,10 @@ from urllib.request import Request, urlopen
 from openai import AsyncOpenAI
 
 from benchmarks.record import write_record
-from benchmarks.watched_server import ServerProcess, served
 from benchmarks.soak_cases import Case, catalogue
 from benchmarks.soak_report import Sample, faults_of, figures_of, left_in
 from benchmarks.soak_traffic import Answer, Manner, Tally, ask, client_loop
+from benchmarks.watched_server import ServerProcess, served
 
 TEMPLATE = Path(__file__).parent / "soak_template.jinja"
 SMALL_POOL = ("--max-model-len", "1024", "--max-total-tokens", "1536")
