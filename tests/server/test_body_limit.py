@@ -50,7 +50,13 @@ def test_a_body_of_the_limit_passes_and_a_larger_one_does_not(limited: TestClien
     assert "more than 1000 bytes" in answer.json()["error"]["message"]
 
 
-def test_a_body_that_does_not_come_is_given_up() -> None:
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [([], 408), ([(b"content-length", b"1000")], 408), ([(b"content-length", b"1001")], 413)],
+)
+def test_a_body_that_does_not_come_is_given_up_and_one_that_is_too_large_not_waited_for(
+    headers: list[tuple[bytes, bytes]], status: int
+) -> None:
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -63,9 +69,9 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
     async def app(*_: object) -> None:
         raise AssertionError
 
-    scope = {"type": "http", "headers": [], "method": "POST", "path": "/"}
+    scope = {"type": "http", "headers": headers, "method": "POST", "path": "/"}
     asyncio.run(BodyLimit(app, LIMIT, seconds=0.01)(scope, receive, send))
-    assert sent[0]["status"] == 408
+    assert sent[0]["status"] == status
 
 
 def test_a_client_that_leaves_within_its_body_harms_nobody(

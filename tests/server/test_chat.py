@@ -200,8 +200,12 @@ def test_reasoning_is_told_under_both_names(
 
 def test_reasoning_can_be_left_out(shown_chat: Post, engine: FakeEngineClient) -> None:
     engine.answer = lambda request: Answer((Piece("Hm</think>Yes"),))
-    message = shown_chat(enable_thinking=True, include_reasoning=False).json()["choices"][0]["message"]
+    fields = {"enable_thinking": True, "include_reasoning": False}
+    message = shown_chat(**fields).json()["choices"][0]["message"]
     assert (message["content"], message["reasoning"]) == ("Yes", None)
+    events = events_of(shown_chat(**fields, stream=True).text)
+    deltas = [event["choices"][0]["delta"] for event in events]
+    assert deltas == [{"role": "assistant", "content": ""}, {"content": "Yes"}]
 
 
 def test_a_thinking_budget_becomes_a_rule(shown_chat: Post, engine: FakeEngineClient) -> None:

@@ -43,7 +43,11 @@ def posted(address: tuple[str, int], path: str, body: dict[str, object]) -> sock
 @pytest.mark.parametrize("fields", [{}, {"stream": True}, {"stream": True, "n": 3}, {"n": 3}])
 @pytest.mark.parametrize("pieces", [(), (Piece("begun"),)])
 def test_a_client_that_goes_away_has_its_requests_aborted(
-    engine: FakeEngineClient, address: tuple[str, int], fields: dict[str, object], pieces: tuple[Piece, ...]
+    engine: FakeEngineClient,
+    address: tuple[str, int],
+    fields: dict[str, object],
+    pieces: tuple[Piece, ...],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine.answer = lambda request: Answer(pieces, never_ends=True)
     count = int(str(fields.get("n", 1)))
@@ -51,6 +55,7 @@ def test_a_client_that_goes_away_has_its_requests_aborted(
         wait_for(lambda: len(engine.requests) == count)
         assert not engine.aborted
     wait_for(lambda: len(engine.aborted) == count)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 def test_a_client_that_takes_nothing_is_given_up(engine: FakeEngineClient, address: tuple[str, int]) -> None:

@@ -44,6 +44,13 @@ def test_a_prompt_counts_once_however_many_choices_it_has(complete: Post) -> Non
     assert usage["prompt_tokens_details"] == {"cached_tokens": 2}
 
 
+def test_what_a_choice_finds_of_an_earlier_one_is_not_kept_from_before(
+    complete: Post, engine: FakeEngineClient
+) -> None:
+    engine.answer = lambda request: Answer(PIECES, cached_tokens=len(engine.requests) - 1)
+    assert complete(prompt=[1, 2], n=2).json()["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
+
+
 def test_acceptance_obeys_its_identities(complete: Post) -> None:
     found = complete().json()["metrics"]["speculative_decoding"]
     assert found == {

@@ -23,7 +23,6 @@ class OutputItems:
 
     def __init__(self) -> None:
         self.items: list[Json] = []
-        self._is_open = False
 
     def push(self, part: ResponsePart) -> list[Json]:
         """Take a part; the events that tell of it."""
@@ -42,16 +41,20 @@ class OutputItems:
 
     def finish(self, status: str = COMPLETED) -> list[Json]:
         """Close the open item; the events that tell of it."""
-        if not self._is_open:
+        item = self._open
+        if item is None:
             return []
-        self._is_open = False
-        item = self.items[-1]
         item["status"] = status
         return [*self._done(item), self._item_event("done", item)]
 
+    @property
+    def _open(self) -> Json | None:
+        """The last item while it grows."""
+        return self.items[-1] if self.items and self.items[-1]["status"] == IN_PROGRESS else None
+
     def _begin_text(self, kind: str) -> Sequence[Json]:
         """An open item of this kind, with one empty text."""
-        if self._is_open and self.items[-1]["type"] == kind:
+        if self._open is not None and self._open["type"] == kind:
             return ()
         closing = self.finish()
         if kind == "reasoning":
@@ -68,7 +71,6 @@ class OutputItems:
         item_id = f"{kind}_{secrets.token_hex(12)}"
         item = {"id": item_id, "type": kind, "status": IN_PROGRESS, **fields}
         self.items.append(item)
-        self._is_open = True
         shown = item | ({"content": []} if "content" in item else {})
         return self._item_event("added", shown)
 
