@@ -121,7 +121,14 @@ def test_random_pieces() -> None:
 WORDS = (
     *("<think>", "</think>", "<tool_call>", "</tool_call>", "<function=run>", "<function=get_weather>"),
     *("</function>", "<parameter=code>", "<parameter=days>", "</parameter>", "\n", " ", "<", "</", ">", "7"),
-    *("<tool_call>\n<function=", "text", "<parameter=note>", "null", '"'),
+    *(
+        "<tool_call>\n<function=",
+        "<tool_call>\n<function=run>\n<parameter=code>\n",
+        "text",
+        "<parameter=note>",
+        "null",
+        '"',
+    ),
 )
 
 
@@ -303,6 +310,7 @@ def test_a_call_that_is_cut_off_is_never_a_whole_one(kept: int) -> None:
         "<tool_call>\n<function=ru",
         '<tool_call>\n{"name": "run"}\n</tool_call>',
         "<tool_call>\n<function=a\nb>",
+        "<tool_call>\n<function=>",
         f"<tool_call><function={'a' * 300}>",
         "<tool_call> <tool_call> x",
     ],

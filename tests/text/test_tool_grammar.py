@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from draftproof.errors import UsageError
-from draftproof.text.output_rules import Grammar, OutputRules
+from draftproof.text.output_rules import Grammar, GrammarKind, OutputRules
 from draftproof.text.response_parser import ParsedResponse, ResponseParser
 from draftproof.text.tool_calls import ToolFunction
 from draftproof.text.tool_grammar import ToolChoice, ToolChoiceMode, tool_call_grammar
@@ -118,6 +118,34 @@ def test_calls_in_a_free_answer_obey_and_are_counted() -> None:
         assert admits(free, f"{good}\nDone.") == parallel
 
 
+FORM = Grammar(
+    GrammarKind.JSON_SCHEMA, json.dumps({"type": "object", "properties": {"sky": {"enum": ["blue"]}}})
+)
+
+
+@pytest.mark.parametrize("form", [FORM, Grammar(GrammarKind.JSON_OBJECT)])
+def test_an_answer_of_a_form_or_calls(form: Grammar) -> None:
+    for parallel in (True, False):
+        either = tool_call_grammar([WEATHER, NOW], parallel=parallel, form=form)
+        assert either is not None
+        assert admits(either, '{"sky": "blue"}')
+        assert admits(either, '{"sky": "grey"}') == (form is not FORM)
+        assert admits(either, call("now"))
+        assert admits(either, f"{call('now')}\n{call('now')}") == parallel
+        assert not admits(either, f'{call("now")}\n{{"sky": "blue"}}')
+        assert not admits(either, "Hello")
+        assert not admits(either, '{"sky":         "blue"}')
+
+
+def test_a_form_counts_only_where_there_need_be_no_call() -> None:
+    assert tool_call_grammar([], form=FORM) is FORM
+    assert tool_call_grammar([NOW], ToolChoice(ToolChoiceMode.NONE), form=FORM) is FORM
+    required = tool_call_grammar([NOW], REQUIRED, form=FORM)
+    assert required is not None
+    assert not admits(required, '{"sky": "blue"}')
+    assert admits(required, call("now"))
+
+
 def test_when_there_is_nothing_to_enforce() -> None:
     assert tool_call_grammar([WEATHER, NOW]) is None
     assert tool_call_grammar([STRICT], ToolChoice(ToolChoiceMode.NONE), parallel=False) is None
@@ -179,3 +207,16 @@ def test_what_cannot_be_enforced_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=message):
         tool_call_grammar(functions, choice)
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (Grammar(GrammarKind.REGEX, "a"), "a regex cannot be enforced beside tools. Ask for JSON"),
+        (Grammar(GrammarKind.JSON_SCHEMA, "{"), "the json_schema cannot be used"),
+        (Grammar(GrammarKind.JSON_SCHEMA, "[]"), "the json_schema cannot be used: it is no JSON object"),
+    ],
+)
+def test_a_form_that_cannot_stand_beside_calls_is_refused(form: Grammar, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tool_call_grammar([NOW], form=form)

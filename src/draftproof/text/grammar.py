@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from draftproof.errors import UsageError
+from draftproof.text.json_grammar import JSON_WHITESPACE
 from draftproof.text.output_constraint import OutputConstraint, OutputVocabulary, Taken
 from draftproof.text.output_rules import Grammar, GrammarKind, OutputRules
 from draftproof.text.reasoning import REASONING_BEGIN, REASONING_END
@@ -25,10 +26,6 @@ MOST_GRAMMAR_CHARACTERS = 1 << 20
 MOST_ITEMS, MOST_LARK_ITEMS = 4000, 600
 """Ways to go on that a parser may keep open at one place. A schema with a thousand optional properties needs
 so many; a Lark grammar can be ambiguous, and then time grows with their square: 60 ms a token at 600."""
-
-JSON_WHITESPACE = r"[ ]?|\n[ ]{0,32}"
-"""Between the parts of a JSON text: what printers write. Without a bound a model can go on with blanks until
-its length limit."""
 
 TEXT_MARKERS = (CALL_BEGIN, CALL_END, REASONING_BEGIN, REASONING_END)
 """Tokens that are part of an answer's text, even where a tokenizer marks them as special."""

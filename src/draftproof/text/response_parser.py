@@ -233,6 +233,7 @@ class ResponseParser:
             return False
         name, closed, rest = after.removeprefix(FUNCTION_BEGIN).partition(">")
         is_name = after.startswith(FUNCTION_BEGIN) and len(name) <= MOST_NAME_CHARACTERS and "\n" not in name
+        is_name = is_name and (name != "" or not closed)
         if not is_name or (self._is_final and not closed):
             # No call follows: the tag is text like any other.
             self._take(ContentDelta, place + len(CALL_BEGIN))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from draftproof.errors import UsageError
+from draftproof.text.json_grammar import embedded_json, with_whitespace
 from draftproof.text.output_rules import Grammar, GrammarKind
 from draftproof.text.tool_calls import (
     CALL_BEGIN,
@@ -64,25 +65,33 @@ class ToolChoice:
 
 
 def tool_call_grammar(
-    functions: Sequence[ToolFunction], choice: ToolChoice | None = None, parallel: bool = True
+    functions: Sequence[ToolFunction],
+    choice: ToolChoice | None = None,
+    parallel: bool = True,
+    form: Grammar | None = None,
 ) -> Grammar | None:
     """The grammar of an answer that may hold calls; None when nothing is to be enforced.
 
-    With NONE nothing is enforced: such an answer is content, whatever is in it.
-
     Args:
         functions: that are offered.
-        choice: whether calls may or must be; None leaves it to the model.
+        choice: whether calls may or must be; None leaves it to the model. With NONE what looks like a call is
+            content.
         parallel: more than one call may be in an answer.
+        form: of an answer without calls; None for free text.
 
     Raises:
-        UsageError: the choice names a function that is not offered, or a schema cannot be enforced.
+        UsageError: the choice names a function that is not offered, a schema cannot be enforced, or the form
+            cannot stand beside calls.
     """
     choice = choice or ToolChoice()
-    if choice.mode is ToolChoiceMode.NONE:
-        return None
+    if choice.mode is ToolChoiceMode.NONE or (choice.mode is ToolChoiceMode.AUTO and not functions):
+        return form
+    is_single = choice.mode is ToolChoiceMode.NAMED or not parallel
+    calls = "call" if is_single else 'call ("\\n" call)*'
     if choice.mode is ToolChoiceMode.AUTO:
-        if not functions or (parallel and not any(function.strict for function in functions)):
+        if form is not None:
+            return _grammar(f"{_form_rule(form)} | {calls}", CALL_BEGIN, functions, "")
+        if parallel and not any(function.strict for function in functions):
             return None
         start = "(content call)* CONTENT" if parallel else "CONTENT | content call"
         return _grammar(start, "", functions, _FREE_CONTENT)
@@ -95,8 +104,17 @@ def tool_call_grammar(
             )
     if not called:
         raise UsageError("tool_choice asks for a call, but there are no tools")
-    is_single = choice.mode is ToolChoiceMode.NAMED or not parallel
-    return _grammar("call" if is_single else 'call ("\\n" call)*', CALL_BEGIN, called, "")
+    return _grammar(calls, CALL_BEGIN, called, "")
+
+
+def _form_rule(form: Grammar) -> str:
+    """A form as part of a Lark grammar."""
+    if form.kind in (GrammarKind.JSON_SCHEMA, GrammarKind.JSON_OBJECT):
+        return f"%json {embedded_json(form)}"
+    raise UsageError(
+        f"a {form.kind.value} cannot be enforced beside tools",
+        "Ask for JSON, or set tool_choice to none.",
+    )
 
 
 def _grammar(start: str, call_begin: str, functions: Sequence[ToolFunction], more_rules: str) -> Grammar:
@@ -161,7 +179,7 @@ class _Values:
         if declared == "string":
             self._require_plain_text(schema)
             return [_TEXT]
-        return [f"%json {json.dumps(self._embedded(schema, declared))} {_literal(_VALUE_END)}"]
+        return [f"%json {with_whitespace(self._embedded(schema, declared))} {_literal(_VALUE_END)}"]
 
     def _written(self, value: object) -> str:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
