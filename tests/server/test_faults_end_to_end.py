@@ -26,7 +26,7 @@ LONG = {**SOUND, "max_tokens": 2000, "stream": True}
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """The real engine with a token that spoils a request."""
-    with serving_process([sys.executable, "-m", "tests.support.poisoned_server"]) as running:
+    with serving_process([sys.executable, "-m", "tests.support.poisoned_server", "token"]) as running:
         yield running
 
 
@@ -105,6 +105,9 @@ def test_a_request_with_logits_that_are_not_numbers_ends_alone(
     assert "no token can be chosen" in poisoned.json()["error"]["message"]
     assert metric(server, "draftproof_engine_faults_total") == before + 1
     assert metric(server, 'draftproof_requests_finished_total{model_name="tiny",reason="fault"}') >= 1
+    assert metric(server, 'draftproof_alarm{kind="faults"') == 1
+    health = httpx2.get(f"{server.url}/health", timeout=60)
+    assert (health.status_code, health.json()["status"]) == (200, "degraded")
 
 
 def test_a_stream_that_is_lost_before_its_first_token_is_an_error_and_no_stream(
