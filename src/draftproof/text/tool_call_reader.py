@@ -103,14 +103,16 @@ class ToolCallReader:
             )
             self._take_value(len(self._pending) - held, types)
             return False
+        value_end = end - self._pending[:end].endswith("\n")
         after = end + len(PARAMETER_END)
         following = self._pending[after:].lstrip()
         if any(following.startswith(marker) for marker in _AFTER_VALUE):
-            self._take_value(end - self._pending[:end].endswith("\n"), types)
+            self._take_value(value_end, types)
             self._pending = following
             self._end_value(types)
             return True
         if any(begins_marker(following, marker) for marker in _AFTER_VALUE):
+            self._take_value(value_end, types)
             return False
         self._take_value(after, types)
         return True
