@@ -277,6 +277,19 @@ def test_a_call_that_must_be_is_enforced(shown_chat: Post, engine: FakeEngineCli
     assert rules.grammar.kind is GrammarKind.LARK
 
 
+def test_an_answer_may_be_a_call_or_of_the_form_that_is_asked_for(
+    shown_chat: Post, engine: FakeEngineClient
+) -> None:
+    fields = {"tools": [WEATHER], "response_format": {"type": "json_object"}}
+    for text, finish_reason in ((CALL, "tool_calls"), ("{}", "stop")):
+        engine.answer = lambda request, text=text: Answer((Piece(text),))
+        assert shown_chat(**fields).json()["choices"][0]["finish_reason"] == finish_reason
+        rules = engine.requests[-1].rules
+        assert rules is not None
+        assert rules.grammar is not None
+        assert "get_weather" in rules.grammar.text
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -286,7 +299,14 @@ def test_a_call_that_must_be_is_enforced(shown_chat: Post, engine: FakeEngineCli
             "tool_choice",
         ),
         ({"tools": [WEATHER, WEATHER]}, "tools"),
-        ({"tools": [WEATHER], "response_format": {"type": "json_object"}}, "response_format"),
+        (
+            {
+                "tools": [WEATHER],
+                "tool_choice": "auto",
+                "response_format": {"type": "json_schema", "json_schema": {"name": "x"}},
+            },
+            "response_format.json_schema",
+        ),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"continue_final_message": True}, "continue_final_message"),
         ({"continue_final_message": True, "add_generation_prompt": True}, "continue_final_message"),

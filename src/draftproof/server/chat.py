@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from draftproof.errors import UsageError
 from draftproof.server.answer import Call, streamed_answer, whole_answer
 from draftproof.server.answer_head import AnswerHead
 from draftproof.server.chat_choice import ChatChoice, ChatPlan
@@ -99,24 +100,16 @@ def _logprobs(body: ChatBody) -> int | None:
 
 
 def _grammar(body: ChatBody, tools: OfferedTools) -> Grammar | None:
-    """The one grammar of the answer.
+    """The one grammar of the answer: of calls, of the form that was asked for, or of both.
 
     Raises:
-        ApiError: 400, it would have to be two.
-        UsageError: a tool's schema cannot be enforced.
+        ApiError: 400, they cannot be enforced.
     """
     form = grammar_of(body)
-    if form is None:
-        return tool_call_grammar(tools.functions, tools.choice, tools.parallel) if tools.functions else None
-    if tools.are_callable:
-        raise ApiError(
-            400,
-            "a form of the answer together with tools is not supported by this server. Set tool_choice to "
-            '"none", or leave the form out.',
-            param="response_format",
-            code="unsupported_parameter",
-        )
-    return form
+    try:
+        return tool_call_grammar(tools.functions, tools.choice, tools.parallel, form)
+    except UsageError as error:
+        raise ApiError(400, str(error), param="tools", code="invalid_grammar") from error
 
 
 async def _rules(

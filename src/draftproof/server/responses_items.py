@@ -49,8 +49,8 @@ class OutputItems:
 
     @property
     def _open(self) -> Json | None:
-        """The last item while it grows."""
-        return self.items[-1] if self.items and self.items[-1]["status"] == IN_PROGRESS else None
+        """The item that grows."""
+        return self.items[-1] if self.items else None
 
     def _begin_text(self, kind: str) -> Sequence[Json]:
         """An open item of this kind, with one empty text."""
