@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from draftproof.engine.config import MAX_DRAFT_TOKENS, ComputeType, DrafterName, EngineConfig
+from draftproof.engine.config import MAX_DRAFT_TOKENS, ComputeType, DrafterName, DraftPolicy, EngineConfig
 from draftproof.errors import UsageError
 
 
@@ -50,3 +52,17 @@ def test_a_draft_vocabulary_is_for_gpus() -> None:
     assert EngineConfig(device="cuda", draft_vocabulary="1000").draft_vocabulary == "1000"
     with pytest.raises(UsageError, match="draft vocabulary makes drafts cheaper on a GPU"):
         EngineConfig(draft_vocabulary="1000")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "--device cuda"),
+        ({"device": "cuda", "draft_policy": DraftPolicy.ADAPTIVE}, "--draft-policy fixed"),
+        ({"device": "cuda", "draft_tokens": 1}, "2.5: a verify pass of this engine gives from 1 to 2"),
+    ],
+)
+def test_acceptance_is_simulated_where_it_can_be(fields: dict[str, Any], message: str) -> None:
+    assert EngineConfig(device="cuda", simulated_accept_length=2.5).simulated_drafts == 1500
+    with pytest.raises(UsageError, match=message):
+        EngineConfig(simulated_accept_length=2.5, **fields)

@@ -61,3 +61,12 @@ def test_a_small_draft_vocabulary_changes_the_drafts_and_not_the_text(
         proposed.append(engine.acceptance.proposed)
     assert texts[0] == texts[1]
     assert all(counts[0] > 0 for counts in proposed)
+
+
+def test_acceptance_is_what_it_is_simulated_to_be(bfloat16_folder: WrittenCheckpoint) -> None:
+    config = EngineConfig(device="cuda", max_sequences=1, draft_tokens=2, simulated_accept_length=2.5)
+    loaded = load_packed(bfloat16_folder.folder, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        engine = wire_device_engine(loaded, kernels_for(CPU), state_sizes(config, 40), config, 40, CPU)
+    engine.run([Request("one", (5, 6, 7), SamplingParameters(max_tokens=21, ignore_eos=True))])
+    assert engine.acceptance.accept_length == pytest.approx(2.5)

@@ -97,6 +97,13 @@ class TestAnswers:
 
         run(ScriptedFactory(), scenario)
 
+    def test_whoever_asks_is_told_that_acceptance_is_simulated(self) -> None:
+        async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
+            assert client.health.state is HealthState.READY
+            assert "simulated (accept length 2.5)" in client.health.reasons[0]
+
+        run(ScriptedFactory(simulated_accept_length=2.5), scenario)
+
     def test_closing_the_stream_aborts_the_request(self) -> None:
         async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
             async with aclosing(endless(client, "a")) as chunks:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,15 +183,18 @@ class ScriptedFactory:
         slots: see `ScriptedEngine`.
         step_seconds: see `ScriptedEngine`.
         error: raised instead of making an engine.
+        simulated_accept_length: see `EngineReady`.
     """
 
     deeds: Mapping[int, Deed] = field(default_factory=dict)
     slots: int = 2
     step_seconds: float = 0.0
     error: DraftproofError | Exception | None = None
+    simulated_accept_length: float | None = None
 
     def make(self, report: Callable[[str], None]) -> ServedEngine:
         report("making it up")
         if self.error is not None:
             raise self.error
-        return served(ScriptedEngine(word_tokens(), self.slots, self.deeds, self.step_seconds))
+        made = served(ScriptedEngine(word_tokens(), self.slots, self.deeds, self.step_seconds))
+        return replace(made, ready=replace(made.ready, simulated_accept_length=self.simulated_accept_length))

@@ -37,6 +37,7 @@ from draftproof.cli.server_options import (
     SamplingSource,
     SamplingSourceOption,
     ServerRequest,
+    SimulatedOption,
     SnapshotsOption,
     StallOption,
     ToolParserOption,
@@ -115,6 +116,7 @@ def serve(
             help="Sequences that run at a time; 8, and 1 in a plan for another stack.",
         ),
     ] = None,
+    simulate_accept_length: SimulatedOption = None,
     max_total_tokens: TotalTokensOption = None,
     prefix_snapshots: SnapshotsOption = None,
     device: DeviceOption = "cpu",
@@ -183,6 +185,7 @@ def serve(
         weight_storage=weights,
         device=device,
         threads=threads,
+        simulated_accept_length=simulate_accept_length,
     )
     server = ServerRequest(
         host=host,

@@ -66,6 +66,9 @@ def announce(
         table.add_row(name, value)
     console.print(table)
     console.print()
+    if ready.simulated_accept_length is not None:
+        warning = f"SIMULATED: accept length {ready.simulated_accept_length:g}; the text means nothing"
+        console.print(Text(warning, style="bold red"))
     console.print(Text.assemble("Serving ", (settings.model_name, "bold"), " at ", (url, "bold")))
     console.print(Text(f"Try it: {_try_it(url, settings)}", style=QUIET), soft_wrap=True)
 

@@ -141,6 +141,15 @@ DraftPolicyOption = Annotated[
     DraftPolicy,
     typer.Option(help="Always K drafts, or as many as pay for the batch at hand: from none to K."),
 ]
+SimulatedOption = Annotated[
+    float | None,
+    typer.Option(
+        "--simulate-accept-length",
+        min=1.0,
+        help="SIMULATE acceptance on a GPU: tokens per verify pass. The text means nothing then, and every "
+        "answer says so.",
+    ),
+]
 TotalTokensOption = Annotated[
     int | None,
     typer.Option(

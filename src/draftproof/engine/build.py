@@ -208,6 +208,7 @@ def wire_device_engine(
         DeviceState.allocate(target.spec, sizes, TORCH_TYPES[config.activations], device),
         largest,
         recorder_for(device),
+        config.simulated_drafts,
     )
 
     def wire(choice: DraftChoice) -> DeviceEngine:

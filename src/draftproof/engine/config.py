@@ -63,6 +63,8 @@ class EngineConfig:
         weight_storage: how quantised weights are kept.
         device: a torch device name.
         threads: CPU threads; None decides from the model's size.
+        simulated_accept_length: tokens per verify pass that are made up, to time a GPU; the text means
+            nothing then. None lets the model judge the drafts, as it must.
     """
 
     drafter: DrafterName = DrafterName.NEXTN
@@ -79,6 +81,7 @@ class EngineConfig:
     weight_storage: WeightStorage = WeightStorage.DENSE
     device: str = "cpu"
     threads: int | None = None
+    simulated_accept_length: float | None = None
 
     def __post_init__(self) -> None:
         lowest = 0 if self.drafter is DrafterName.NONE else 1
@@ -105,6 +108,8 @@ class EngineConfig:
             raise UsageError(f"threads must be from 1 to {MAX_THREADS}, not {self.threads}")
         if self.max_length is not None and self.max_length < 2:
             raise UsageError(f"max_length must be at least 2, not {self.max_length}")
+        if self.simulated_accept_length is not None:
+            self._check_simulation(self.simulated_accept_length)
 
     @property
     def uses_device_steps(self) -> bool:
@@ -117,6 +122,24 @@ class EngineConfig:
         if self.compute_type is not None:
             return self.compute_type
         return ComputeType.BFLOAT16 if self.uses_device_steps else ComputeType.FLOAT32
+
+    @property
+    def simulated_drafts(self) -> int | None:
+        """Drafts of a window that are accepted unjudged, in thousandths; None without simulation."""
+        length = self.simulated_accept_length
+        return None if length is None else round((length - 1.0) * 1000)
+
+    def _check_simulation(self, accept_length: float) -> None:
+        if not self.uses_device_steps or self.draft_policy is not DraftPolicy.FIXED:
+            raise UsageError(
+                "acceptance is simulated on a GPU and with always the same number of drafts only",
+                "Add --device cuda and --draft-policy fixed.",
+            )
+        if not 1.0 <= accept_length <= self.window_rows:
+            raise UsageError(
+                f"a simulated accept length of {accept_length:g}: a verify pass of this engine gives from 1 "
+                f"to {self.window_rows} tokens"
+            )
 
     def _check_device_steps(self) -> None:
         if self.activations is not ComputeType.BFLOAT16:

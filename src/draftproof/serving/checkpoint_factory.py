@@ -48,6 +48,7 @@ class CheckpointFactory:
             drafter_name=built.engine.drafter_name,
             draft_tokens=self.config.window_rows - 1,
             device=self.config.device,
+            simulated_accept_length=self.config.simulated_accept_length,
             load_lines=(
                 f"{built.report.taken} tensors loaded",
                 *(f"{count} tensors left out: {reason}" for reason, count in built.report.skipped),

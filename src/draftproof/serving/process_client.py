@@ -78,6 +78,7 @@ class ProcessEngineClient:
         self._failure: str | None = None
         self._draining = False
         self._closed = False
+        self._warnings = _warnings(process.ready)
         self._idle = asyncio.Event()
         self._idle.set()
         self.failed = asyncio.Event()
@@ -102,8 +103,9 @@ class ProcessEngineClient:
         if self._draining:
             return Health(HealthState.DRAINING, ("the server is shutting down",))
         if self._status.alarms:
-            return Health(HealthState.DEGRADED, tuple(alarm.message for alarm in self._status.alarms))
-        return Health(HealthState.READY)
+            alarms = tuple(alarm.message for alarm in self._status.alarms)
+            return Health(HealthState.DEGRADED, (*alarms, *self._warnings))
+        return Health(HealthState.READY, self._warnings)
 
     async def stream(self, request: GenerationRequest) -> AsyncIterator[GenerationChunk]:
         """Run a request, see `EngineClient.stream`."""
@@ -248,3 +250,11 @@ class ProcessEngineClient:
                 self._fail(f"the engine has said nothing for {silent:.0f} seconds")
                 return
         self._loop.call_later(min(self._limits.stall_seconds / 4, 1.0), self._watch)
+
+
+def _warnings(ready: EngineReady) -> tuple[str, ...]:
+    """What whoever asks for the engine's health is always told."""
+    if ready.simulated_accept_length is None:
+        return ()
+    length = f"accept length {ready.simulated_accept_length:g}"
+    return (f"acceptance is simulated ({length}): the text of every answer means nothing",)
