@@ -64,6 +64,11 @@ def test_acceptance_obeys_its_identities(complete: Post) -> None:
     }
 
 
+def test_times_are_told_in_milliseconds(complete: Post) -> None:
+    found = complete().json()["metrics"]
+    assert (found["queue_time_ms"], found["time_to_first_token_ms"]) == (250.0, 750.0)
+
+
 def test_acceptance_is_told_for_single_choices_alone(complete: Post) -> None:
     assert complete(n=2).json()["metrics"] is None
 

@@ -21,6 +21,7 @@ READY = EngineReady(
     draft_tokens=3,
     device="cpu",
 )
+QUEUED_SECONDS, PROMPT_SECONDS = 0.25, 0.5
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,14 @@ def _usages(prompt_tokens: int, answer: Answer, draft_tokens: int) -> Sequence[G
         acceptance += AcceptanceCounts.of_pass(draft_tokens, piece.accepted, piece.accepted + 1)
         histogram[piece.accepted] += 1
         usages.append(
-            GenerationUsage(prompt_tokens, answer.cached_tokens, completion, acceptance, tuple(histogram))
+            GenerationUsage(
+                prompt_tokens,
+                answer.cached_tokens,
+                completion,
+                acceptance,
+                tuple(histogram),
+                QUEUED_SECONDS,
+                PROMPT_SECONDS,
+            )
         )
     return usages

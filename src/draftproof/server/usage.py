@@ -45,7 +45,7 @@ def usage_of(choices: Sequence[ChoiceUsage]) -> dict[str, Any]:
 
 
 def metrics_of(choices: Sequence[ChoiceUsage], draft_tokens: int) -> dict[str, Any] | None:
-    """Acceptance of the drafts, in vLLM's shape; None when there are several choices.
+    """Times and acceptance of the drafts, in vLLM's shape; None when there are several choices.
 
     The figures obey sum(histogram) = steps, sum(j * histogram[j]) = accepted, rate = accepted / drafted and
     mean length = 1 + accepted / steps.
@@ -62,6 +62,8 @@ def metrics_of(choices: Sequence[ChoiceUsage], draft_tokens: int) -> dict[str, A
     accepted = sum(count * passes for count, passes in enumerate(histogram))
     drafted = sum(usage.acceptance.proposed)
     return {
+        "queue_time_ms": round(usage.queued_seconds * 1e3, 3),
+        "time_to_first_token_ms": round((usage.queued_seconds + usage.prompt_seconds) * 1e3, 3),
         "speculative_decoding": {
             "mean_acceptance_length": 1.0 + accepted / steps if steps else 1.0,
             "draft_acceptance_rate": accepted / drafted if drafted else 0.0,
@@ -70,5 +72,5 @@ def metrics_of(choices: Sequence[ChoiceUsage], draft_tokens: int) -> dict[str, A
             "num_accepted_draft_tokens": accepted,
             "num_draft_tokens": drafted,
             "num_spec_tokens": draft_tokens,
-        }
+        },
     }
