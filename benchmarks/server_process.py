@@ -1,120 +1,133 @@
-"""A server under test in processes of its own: started, watched, stopped."""
+"""`draftproof serve` as a process of its own, and completions from it, for benchmarks."""
 
 from __future__ import annotations
 
-import os
-import signal
+import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from time import monotonic, sleep
-from urllib.error import URLError
-from urllib.request import urlopen
+from time import monotonic, perf_counter, sleep
 
-START_SECONDS = 180
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+import httpx2
+
+START_SECONDS = 120.0
+STOP_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class ServerProcess:
-    """A running `draftproof serve`.
+class ServedAnswer:
+    """One completion.
 
     Attributes:
-        url: where it answers.
-        process: its first process.
-        log: what it prints.
+        tokens: of the output, as the server counts them.
+        seconds: from the request to its end.
+        text: of the output.
+        accept_length: tokens a verify pass.
     """
 
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
+    tokens: int
+    seconds: float
+    text: str
+    accept_length: float
 
-    def resident_megabytes(self) -> dict[str, float]:
-        """Memory of the first process and of all that it started, by process number and name."""
+    @property
+    def speed(self) -> float:
+        """Tokens a second, prompt included."""
+        return self.tokens / self.seconds
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What a completion is asked for.
+
+    Attributes:
+        prompt: token ids.
+        tokens: of the output.
+        temperature: of the draw.
+        seed: of the noise.
+        streamed: whether the answer comes as it is written.
+        speculative: False switches drafts off.
+    """
+
+    prompt: tuple[int, ...]
+    tokens: int
+    temperature: float
+    seed: int
+    streamed: bool = True
+    speculative: bool = True
+
+    @property
+    def body(self) -> dict[str, object]:
+        """Of the request."""
+        stream = {"stream": True, "stream_options": {"include_usage": True}} if self.streamed else {}
         return {
-            f"{number} {_name_of(number)}": round(_resident(number) / 1e6, 1)
-            for number in _family(self.process.pid)
+            "model": "tiny",
+            "prompt": list(self.prompt),
+            "max_tokens": self.tokens,
+            "temperature": self.temperature,
+            "seed": self.seed,
+            "ignore_eos": True,
+            "speculative": self.speculative,
+            **stream,
         }
-
-    def stop(self, seconds: float = 60.0) -> int:
-        """Ask it to end; gives its exit code, or -9 when it had to be killed."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
 
 
 @contextmanager
-def served(checkpoint: str, log: Path, options: Sequence[str] = ()) -> Iterator[ServerProcess]:
-    """Serve a checkpoint on a free port until the block ends.
-
-    Args:
-        checkpoint: what `draftproof serve` is given.
-        log: file for what the server prints.
-        options: further arguments.
-
-    Raises:
-        RuntimeError: it does not start; the message ends with the last lines that it printed.
-    """
-    port = _free_port()
-    words = [sys.executable, "-m", "draftproof.cli.main", "serve", checkpoint, "--port", str(port), *options]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(words, stdout=output, stderr=output)
-    server = ServerProcess(f"http://127.0.0.1:{port}", process, log)
+def served(*options: str) -> Iterator[str]:
+    """The address of a server of the embedded checkpoint that is ready; stopped afterwards."""
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "draftproof.cli.main", "serve", "tiny", "--port", str(port), *options]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
     try:
-        _wait_for(server)
-        yield server
+        _wait(address, process)
+        yield address
     finally:
-        server.stop()
+        process.terminate()
+        process.wait(STOP_SECONDS)
 
 
-def _wait_for(server: ServerProcess) -> None:
-    limit = monotonic() + START_SECONDS
-    while monotonic() < limit and server.process.poll() is None:
+def _wait(address: str, process: subprocess.Popen[bytes]) -> None:
+    end = monotonic() + START_SECONDS
+    while monotonic() < end:
+        if process.poll() is not None:
+            raise SystemExit(f"the server ended with {process.returncode}")
         try:
-            with urlopen(f"{server.url}/health", timeout=5) as answer:
-                if answer.status == 200:
-                    return
-        except (URLError, ConnectionError, TimeoutError):
+            if httpx2.get(f"{address}/health").status_code == 200:
+                return
+        except httpx2.TransportError:
             sleep(0.1)
-    last = server.log.read_text(errors="replace").splitlines()[-10:]
-    raise RuntimeError("\n".join(["the server does not start:", *last]))
+    raise SystemExit(f"the server was not ready after {START_SECONDS:.0f} seconds")
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+def ask(client: httpx2.Client, asked: Ask) -> ServedAnswer:
+    """One completion, streamed or whole."""
+    begin = perf_counter()
+    if not asked.streamed:
+        answer = client.post("/v1/completions", json=asked.body).raise_for_status().json()
+        return _answer(answer, answer["choices"][0]["text"], perf_counter() - begin)
+    texts, last = [], {}
+    with client.stream("POST", "/v1/completions", json=asked.body) as response:
+        for line in response.raise_for_status().iter_lines():
+            if line.startswith("data: {"):
+                last = json.loads(line.removeprefix("data: "))
+                texts += [choice["text"] for choice in last["choices"]]
+    return _answer(last, "".join(texts), perf_counter() - begin)
 
 
-def _family(number: int) -> list[int]:
-    """A process and all its descendants that live."""
-    found = [number]
-    for task in Path(f"/proc/{number}/task").glob("*/children"):
-        try:
-            for child in task.read_text().split():
-                found.extend(_family(int(child)))
-        except OSError:
-            continue
-    return found
+def _answer(last: dict[str, object], text: str, seconds: float) -> ServedAnswer:
+    usage, metrics = last["usage"], last.get("metrics") or {}
+    assert isinstance(usage, dict)
+    assert isinstance(metrics, dict)
+    length = metrics.get("speculative_decoding", {}).get("mean_acceptance_length", 1.0)
+    return ServedAnswer(usage["completion_tokens"], seconds, text, length)
 
 
-def _resident(number: int) -> int:
-    try:
-        return int(Path(f"/proc/{number}/statm").read_text().split()[1]) * PAGE_BYTES
-    except OSError:
-        return 0
-
-
-def _name_of(number: int) -> str:
-    try:
-        return Path(f"/proc/{number}/comm").read_text().strip()
-    except OSError:
-        return "ended"
+def median(values: Sequence[float]) -> float:
+    """The middle one."""
+    return sorted(values)[len(values) // 2]

@@ -10,7 +10,7 @@ from operator import mul
 import pytest
 
 from draftproof.speculation.acceptance import AcceptanceCounts
-from draftproof.speculation.draft_choice import AdaptiveChoice, DraftChoice, FixedChoice
+from draftproof.speculation.draft_choice import AdaptiveChoice, Decision, DraftChoice, FixedChoice
 from draftproof.speculation.step_costs import StepCost, StepCosts
 
 COSTS = (0.010, 0.014, 0.018, 0.022)
@@ -148,6 +148,23 @@ def test_steps_that_waited_for_something_else_change_little() -> None:
     machine = Machine(load=lambda step: 50.0 if step % 40 == 0 else 1.0)
     machine.run(AdaptiveChoice(measured()), 4000)
     assert mostly(machine.chosen[500:]) == 1
+
+
+def test_an_arm_that_looked_better_than_it_is_is_left_soon() -> None:
+    """Something else ran except while an arm was tried."""
+    trials: list[int] = []
+
+    class Watched(AdaptiveChoice):
+        def choose(self, limits: Sequence[int]) -> Decision:
+            decision = super().choose(limits)
+            trials.append(decision.is_trial)
+            return decision
+
+    machine = Machine(costs=(0.010, 0.018, 0.026, 0.034))
+    machine.load = lambda step: 1.0 if trials[-1] else 1.9
+    machine.run(Watched(measured(machine.costs)), 6000)
+    others = [arm for arm, tried in zip(machine.chosen[500:], trials[500:], strict=True) if arm and not tried]
+    assert len(others) < 0.05 * 5500
 
 
 def test_each_size_class_has_its_own_choice() -> None:

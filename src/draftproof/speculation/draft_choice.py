@@ -32,10 +32,14 @@ STEPS_BETWEEN_TRIALS = 128
 to be as good as the one in use costs little too."""
 
 FOLLOWING = 1 / 16
-"""Weight of a new measurement of the arm in use."""
+"""Weight of a new measurement of the arm in use, for what all arms share."""
 
 TRYING = 1 / 4
-"""Weight of a new measurement of an arm on trial: it has few."""
+"""Weight of a new measurement of an arm on trial or new in use, for what is its own: there are few."""
+
+NEW_STEPS = 12
+"""So long an arm is new in use: what its steps take more or less than expected is its own. Later it is taken
+for what all arms share, since nothing else is measured beside it."""
 
 LARGEST_SURPRISE = 2.0
 """A measurement counts as at most so many times what was expected: a step that waited for something else than
@@ -135,6 +139,8 @@ class _SizeClass:
             in rows.
         trial: K on trial.
         trial_steps: left of it.
+        in_use: K that was chosen last.
+        new_steps: left of its being new.
     """
 
     corrections: list[float]
@@ -145,12 +151,24 @@ class _SizeClass:
     savings: float = 0.0
     trial: int = 0
     trial_steps: int = 0
+    in_use: int = -1
+    new_steps: int = 0
 
     def begin_trial(self, draft_tokens: int) -> None:
         self.trials += 1
         self.tried_at[draft_tokens] = self.trials
         self.trial, self.trial_steps = draft_tokens, TRIAL_STEPS
         self.steps_since, self.savings = 0, 0.0
+
+    def is_new(self, decision: Decision) -> bool:
+        """Whether the arm of a step that is over was on trial or new in use; the step is counted."""
+        if decision.is_trial:
+            self.trial_steps -= self.trial_steps > 0 and decision.draft_tokens == self.trial
+            return True
+        if decision.draft_tokens != self.in_use:
+            self.in_use, self.new_steps = decision.draft_tokens, NEW_STEPS
+        self.new_steps -= self.new_steps > 0
+        return self.new_steps > 0
 
 
 class AdaptiveChoice:
@@ -193,13 +211,8 @@ class AdaptiveChoice:
         expected = self._seconds(decision.batch, arm)
         size.steps_since += 1
         size.savings += TRIAL_SHARE * expected
-        on_trial = decision.is_trial and arm == size.trial and size.trial_steps > 0
-        if on_trial:
-            size.trial_steps -= 1
-        if seconds is None:
-            return
-        surprise = min(max(seconds / expected, 1.0 / LARGEST_SURPRISE), LARGEST_SURPRISE)
-        if decision.is_trial:
+        surprise = min(max((seconds or expected) / expected, 1.0 / LARGEST_SURPRISE), LARGEST_SURPRISE)
+        if size.is_new(decision):
             size.corrections[arm] *= surprise**TRYING
         else:
             size.drift *= surprise**FOLLOWING
