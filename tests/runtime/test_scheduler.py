@@ -63,6 +63,15 @@ def decode(scheduler: Scheduler, tokens: int = 1) -> None:
             sequence.committed += 1
 
 
+def decode_until_it_gives_way(scheduler: Scheduler, sequence: Sequence) -> None:
+    for _ in range(50):
+        if sequence.slot < 0:
+            return
+        decode(scheduler)
+        scheduler.check_integrity()
+    pytest.fail(f"{sequence.request_id} does not give way")
+
+
 def compute(scheduler: Scheduler, sequence: Sequence) -> list[int]:
     """Run a prompt to its end, taking every snapshot that is wanted; the lengths at which they were."""
     taken = []
@@ -260,9 +269,7 @@ def two_that_grow() -> tuple[Scheduler, Sequence, Sequence]:
 
 def test_the_youngest_gives_way_and_is_computed_again_with_its_output() -> None:
     scheduler, old, young = two_that_grow()
-    while young.slot >= 0:
-        decode(scheduler)
-        scheduler.check_integrity()
+    decode_until_it_gives_way(scheduler, young)
     assert (young.preemptions, young.committed, young.pages) == (1, 0, ())
     assert old.slot == 0
     produced = len(young.output)
@@ -294,6 +301,23 @@ def test_a_sequence_that_gave_way_often_gets_its_whole_life_and_keeps_it() -> No
     scheduler.add(late)
     assert admitted(scheduler) == [young]
     assert len(young.pages) == -(-(4 + 24 + 3) // PAGE_SIZE)
+
+
+def test_an_older_one_gives_way_to_a_sequence_that_keeps_its_whole_life() -> None:
+    scheduler = scheduler_of(pages=12)
+    old, young = sequence_of("old", 4, 24), sequence_of("young", 4, 24)
+    young.preemptions = MOST_PREEMPTIONS
+    for sequence in (old, young):
+        scheduler.add(sequence)
+    assert admitted(scheduler) == [old, young]
+    for sequence in (old, young):
+        finish_prompt(sequence)
+    decode_until_it_gives_way(scheduler, old)
+    assert (old.preemptions, young.preemptions) == (1, MOST_PREEMPTIONS)
+    decode(scheduler, young.remaining)
+    assert len(young.pages) == 8
+    scheduler.finish(young)
+    assert admitted(scheduler) == [old]
 
 
 def test_kept_beginnings_go_before_anybody_gives_way() -> None:

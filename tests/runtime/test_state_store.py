@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -216,3 +218,75 @@ def test_committed_pages_are_a_copy_in_order_of_position(store: StateStore) -> N
     assert values[:, 0, 0].tolist() == [0, -1, -2, -3, -4, -5]
     keys.fill_(50.0)
     assert cache.keys[5, 1, 0, 0] == 1
+
+
+def test_pages_may_be_added_while_a_sequence_runs(store: StateStore) -> None:
+    advance(store, 0, 6)
+    store.set_pages(0, [5, 2, 9, 10])
+    window = store.begin([0], [1], WindowKind.VERIFY).window
+    assert window.attention.page_table.tolist() == [[5, 2, 9, 10, 0, 0]]
+    assert window.attention.starts == (6,)
+
+
+@pytest.fixture
+def keeping() -> StateStore:
+    """Two snapshots; slot 0 holds ones, slot 1 twos."""
+    store = StateStore(SPEC, replace(SIZES, snapshots=2), torch.float32, CPU)
+    store.open_slot(0, [5, 2, 9])
+    store.open_slot(1, [1, 3, 4])
+    for state in recurrent_states(store):
+        for slot in (0, 1):
+            state.recurrent[slot] = slot + 1
+            state.convolution[slot] = -slot - 1
+    return store
+
+
+def recurrent_states(store: StateStore) -> list[RecurrentState]:
+    return [state for state in store.trunk if isinstance(state, RecurrentState)]
+
+
+def test_a_slot_begins_with_a_kept_state(keeping: StateStore) -> None:
+    advance(keeping, 1, 7)
+    keeping.save_snapshot(1, 0)
+    keeping.open_slot(0, [5, 2, 9])
+    keeping.restore_snapshot(0, 0, 7)
+    assert (keeping.length(0), keeping.settled_length(0)) == (7, 7)
+    for state in recurrent_states(keeping):
+        assert (state.recurrent[0] == 2).all()
+        assert (state.convolution[0] == -2).all()
+    window = keeping.begin([0], [1], WindowKind.EXTEND).window
+    assert (window.attention.starts, window.rows.pending) == ((7,), (0,))
+
+
+def test_a_snapshot_is_of_the_length_before_the_newest_window(keeping: StateStore) -> None:
+    """Its rows are in the stash."""
+    advance(keeping, 0, 5)
+    keeping.begin([0], [3], WindowKind.VERIFY).commit([2])
+    assert (keeping.length(0), keeping.settled_length(0)) == (7, 5)
+    keeping.save_snapshot(0, 1)
+    with pytest.raises(ValueError, match="snapshot 1 holds the state after 5 tokens, not 7"):
+        keeping.restore_snapshot(1, 1, 7)
+    keeping.restore_snapshot(1, 1, 5)
+
+
+def test_a_copied_page_holds_the_keys_and_values_of_all_layers(store: StateStore) -> None:
+    caches = [state for state in (*store.trunk, *store.head_caches) if isinstance(state, KeyValueCache)]
+    assert len(caches) == 2
+    for number, cache in enumerate(caches):
+        cache.keys[5], cache.values[5] = number + 1, -number - 1
+    store.copy_page(5, 9)
+    for number, cache in enumerate(caches):
+        assert (cache.keys[9] == number + 1).all()
+        assert (cache.values[9] == -number - 1).all()
+
+
+def test_an_abandoned_window_is_closed_and_the_pages_are_cleared(store: StateStore) -> None:
+    cache = store.trunk[2]
+    assert isinstance(cache, KeyValueCache)
+    store.begin([0], [2], WindowKind.VERIFY)
+    cache.keys.fill_(torch.nan)
+    store.abandon([5, 9])
+    assert not cache.keys[[5, 9]].any()
+    assert cache.keys[2].isnan().all()
+    store.begin([1], [1], WindowKind.EXTEND).commit([1])
+    store.abandon([])
