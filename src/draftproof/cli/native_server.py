@@ -36,6 +36,7 @@ from draftproof.serving.client import EngineClient
 from draftproof.serving.engine_process import EngineProcess
 from draftproof.serving.factory import EngineFactory
 from draftproof.serving.logs import LogSettings, configure_logs
+from draftproof.serving.messages import EngineReady
 from draftproof.serving.process_client import ServingLimits
 from draftproof.text.chat_template import ChatTemplate
 from draftproof.text.grammar import GrammarCompiler
@@ -118,9 +119,17 @@ def _app(
         text.tokenizer,
         text.template,
         settings,
-        rules_check=GrammarCompiler(text.tokenizer, ready.end_token_ids, ready.vocabulary_size),
+        rules_check=_rules_check(text.tokenizer, ready),
         routers=watched.routers,
     )
+
+
+def _rules_check(tokenizer: Tokenizer, ready: EngineReady) -> GrammarCompiler:
+    """Prepared: the first request with a grammar would otherwise hold up all others."""
+    compiler = GrammarCompiler(tokenizer, ready.end_token_ids, ready.vocabulary_size)
+    if ready.end_token_ids:
+        compiler.prepare()
+    return compiler
 
 
 def _chain(checkpoint: Checkpoint) -> ChainReport:
