@@ -10,6 +10,9 @@
 // the number has been read by all when the last block moves it. The shared expert comes first: its weights are known
 // before the routing is.
 //
+// The rows are read and prepared before the wait for the kernel ahead: that is the routing, which reads them too and lets
+// this one start when it has waited itself. So they must have been written before that kernel.
+//
 // Definitions: HIDDEN, INTERMEDIATE; FORMAT, SHARED_FORMAT (0 BF16, 1 FP8, 2 NVFP4, SHARED_FORMAT 3 for none);
 // BLOCK_SCALED, SHARED_BLOCK_SCALED (0 or 1, FP8); ROWS (4 or 8); GROUPS, STAGES.
 #include "expert_helpers.cuh"
@@ -232,7 +235,6 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
     load_activations(memory, activations, exchange, row_weights, shared_weight, launches, room, warp - WARPS - 2, lane);
     return;
   }
-  wait_for_predecessors();
   prepare_rows(memory, residual, norm, x, rows, warp, lane);
   sync_threads_of(READY, READY_THREADS);
   release_dependents();  // not earlier: their weights would delay the rows
@@ -241,6 +243,7 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   const int routed = memory.routed;
   const Work work(routed);
   consumer.gate_up(work);
+  wait_for_predecessors();  // before the rows are overwritten
   sync_threads_of(LISTED_FOR_CONSUMERS, LISTED_FOR_CONSUMERS_THREADS);
   for (int j = 0; j < work.out_tiles; j++) {
     float total[4] = {0.f, 0.f, 0.f, 0.f};

@@ -188,8 +188,8 @@ def packed_linear(
 
 
 def shares_launch(plan: Plan, matrix: PackedMatrix, rows: int) -> bool:
-    """Whether one launch makes the outputs of a matrix and of the one behind it: BF16 behind FP8, in tiles of 8
-    rows, which have as many bytes as FP8's of 16."""
+    """Whether one launch makes the outputs of a matrix and of the one behind it: BF16 behind FP8, in tiles of
+    8 rows, which have as many bytes as FP8's of 16."""
     behind = matrix.behind
     return (
         behind is not None
