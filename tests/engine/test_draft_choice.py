@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -14,7 +15,8 @@ from draftproof.speculation.draft_choice import AdaptiveChoice
 from draftproof.speculation.step_costs import StepCost, StepCosts
 from tests.engine.test_same_text import check, make_requests
 from tests.support.draft_choices import PatternChoice
-from tests.support.engines import Settings, make_engine, nextn, random_prompt, run_alone
+from tests.support.engines import Settings, make_engine, nextn, random_prompt, run_alone, texts
+from tests.support.random_lives import next_turn, random_requests, run_lives
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +29,9 @@ def expected(model: LoadedModel, requests: list[Request]) -> dict[str, Completio
     return {completion.request_id: completion for completion in run_alone(model, requests)}
 
 
-@pytest.mark.parametrize("pattern", [(0,), (0, 3), (3, 0, 1, 2), (1, 0, 0, 0, 0, 4)])
-@pytest.mark.parametrize("slots", [1, 6])
+@pytest.mark.parametrize(
+    ("pattern", "slots"), [((0,), 6), ((0, 3), 1), ((3, 0, 1, 2), 6), ((1, 0, 0, 0, 0, 4), 1)]
+)
 def test_the_text_never_depends_on_it(
     model: LoadedModel,
     requests: list[Request],
@@ -48,7 +51,28 @@ def test_nor_on_what_is_measured(
 ) -> None:
     costs = StepCosts(StepCost(batch, arm, 0.01 + 0.0001 * arm) for batch in (1, 4) for arm in range(4))
     engine = make_engine(model, nextn, Settings(draft_tokens=3), AdaptiveChoice(costs))
-    check(engine.run(requests), expected)
+    check(engine.run(requests[:6]), expected)
+
+
+def test_nor_do_aborts_kept_prompts_and_preemption_mind(small_model: LoadedModel) -> None:
+    requests = random_requests(30, seed=8, longest=30, most_tokens=24)
+    reference = make_engine(small_model)
+    alone = texts([reference.run([one])[0] for one in requests])
+    settings = Settings(draft_tokens=3, slots=4, page_size=4, prompt_chunk=7, pages=20, snapshots=6)
+    engine = make_engine(small_model, nextn, settings, PatternChoice([3, 0, 0, 1, 0, 0, 0, 2]))
+    assert run_lives(engine, requests, alone, 60, random.Random(4)) > 30
+    assert engine.status().preemptions > 0
+
+
+def test_an_output_of_plain_steps_is_kept_for_the_next_turn(small_model: LoadedModel) -> None:
+    """The head catches up with what is kept, so that who goes on can draft."""
+    settings = Settings(draft_tokens=2, slots=1, page_size=4, snapshots=4)
+    engine = make_engine(small_model, nextn, settings, PatternChoice([0] * 90 + [2] * 200))
+    first = long_request("first")
+    (answer,) = engine.run([first])
+    (second,) = engine.run([next_turn(first, answer.token_ids, (1, 2, 3), "second")])
+    assert second.cached_tokens == len(first.prompt_ids) + len(answer.token_ids) - 1
+    assert sum(second.acceptance.proposed) > 0
 
 
 def long_request(name: str, draft_tokens: int | None = None) -> Request:
