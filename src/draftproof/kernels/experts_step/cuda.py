@@ -43,8 +43,8 @@ SCALE_BYTES = 128
 """Of a stage, behind its weights."""
 BLOCKS_OF_STAGE = {WeightFormat.BF16: 16, WeightFormat.FP8: 8, WeightFormat.NVFP4: 8}
 SPARE_MULTIPROCESSORS = 4
-"""That get no block: one of them still runs the routing's last block when the others begin here, and every block
-has to wait for the slowest one's activations."""
+"""That get no block: one of them still runs the routing's last block when the others begin here, and every
+block has to wait for the slowest one's activations."""
 SHARED_MEMORY_BYTES = 232448
 """Of a block, on compute capability 9.0 and 10.0."""
 TABLE_BYTES = 4096
@@ -127,8 +127,8 @@ def experts_step(
     routing: Routing,
     scratch: ExpertsScratch,
 ) -> None:
-    """As in the reference. `residual` must have been written before the kernel that is launched right ahead of
-    this one: it is read while that one still runs."""
+    """As in the reference. `residual` must have been written before the kernel that is launched right ahead
+    of this one: it is read while that one still runs."""
     assert isinstance(routing, FewRowsRouting)
     plan = plan_of(experts, shared, residual.shape[0])
     assert plan is not None
