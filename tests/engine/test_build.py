@@ -166,6 +166,34 @@ def test_every_sequence_fits_at_its_longest(dense_checkpoint: WrittenCheckpoint)
     engine.check_integrity()
 
 
+def test_fewer_positions_than_all_sequences_at_their_longest(dense_checkpoint: WrittenCheckpoint) -> None:
+    """They wait for each other, or are computed again; the context is what one can have."""
+    few = {"max_total_tokens": 64, "page_size": 4, "max_sequences": 4, "draft_tokens": 3}
+    built = build(dense_checkpoint.folder, max_length=48, **few)
+    status = built.engine.status()
+    assert (status.pages_total, status.snapshots_total) == (16, 0)
+    requests = [
+        Request(f"r{number}", random_prompt(9, number), SamplingParameters(max_tokens=30, ignore_eos=True))
+        for number in range(4)
+    ]
+    assert {len(done.token_ids) for done in built.engine.run(requests)} == {30}
+    assert built.engine.status().preemptions > 0
+    assert build(dense_checkpoint.folder, max_length=None, **few).max_length == 60
+    with pytest.raises(
+        UsageError, match=r"context of 61 takes 65 positions.*there are 64.*--max-total-tokens"
+    ):
+        build(dense_checkpoint.folder, max_length=61, **few)
+
+
+def test_kept_prompts_are_off_until_there_are_snapshots(dense_checkpoint: WrittenCheckpoint) -> None:
+    request = Request("r", random_prompt(40, 1), SamplingParameters(max_tokens=4, ignore_eos=True))
+    for snapshots, cached in ((0, 0), (4, 32)):
+        engine = build(dense_checkpoint.folder, max_length=64, prefix_snapshots=snapshots).engine
+        first, second = engine.run([request])[0], engine.run([request])[0]
+        assert (first.cached_tokens, second.cached_tokens) == (0, cached)
+        assert engine.status().snapshots_total == snapshots
+
+
 def test_a_device_that_is_not_there(dense_checkpoint: WrittenCheckpoint) -> None:
     with pytest.raises(EnvironmentProblem, match=r"device 'cuda:99' cannot be used.*--device cpu"):
         build(dense_checkpoint.folder, device="cuda:99")

@@ -25,6 +25,12 @@ def test_sizes_are_positive(field: str, value: int) -> None:
         EngineConfig(**{field: value})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("field", "value"), [("prefix_snapshots", -1), ("max_total_tokens", 0)])
+def test_shared_state_has_a_size(field: str, value: int) -> None:
+    with pytest.raises(UsageError, match=f"{field} must be .*, not {value}"):
+        EngineConfig(**{field: value})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("draft_tokens", [1, 3, MAX_DRAFT_TOKENS])
 def test_a_window_is_the_last_token_and_the_drafts(draft_tokens: int) -> None:
     assert EngineConfig(draft_tokens=draft_tokens).window_rows == draft_tokens + 1

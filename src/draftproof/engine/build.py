@@ -340,8 +340,17 @@ def _device(name: str) -> torch.device:
 
 
 def _max_length(spec: ModelSpec, config: EngineConfig) -> int:
+    total = config.max_total_tokens
+    room = None if total is None else total // config.page_size * config.page_size - draft_slack(config)
     if config.max_length is None:
-        return min(spec.max_position, DEFAULT_MAX_LENGTH)
+        longest = min(spec.max_position, DEFAULT_MAX_LENGTH)
+        return longest if room is None else max(min(longest, room), 1)
+    if room is not None and config.max_length > room:
+        raise UsageError(
+            f"a context of {config.max_length} takes {config.max_length + draft_slack(config)} positions "
+            f"with the drafts past its end, but there are {total} for all sequences together",
+            "Raise --max-total-tokens or lower --max-length.",
+        )
     if config.max_length > spec.max_position:
         raise UsageError(
             f"a context of {config.max_length} is more than the checkpoint's {spec.max_position} positions",

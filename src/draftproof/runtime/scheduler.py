@@ -318,9 +318,8 @@ class Scheduler:
         self._running.append(sequence)
         if sequence.cached_tokens is None:
             sequence.cached_tokens = match.position
-        if self.prefix is not None:
-            self.counts.queried_tokens += sequence.given
             self.counts.hit_tokens += match.position
+            self.counts.queried_tokens += sequence.given if self.prefix is not None else 0
 
     def _checkpoints(self, sequence: Sequence, match: PrefixMatch) -> tuple[int, ...]:
         """Page borders to take snapshots at: where the prompt ends, where it branches off from another one,
