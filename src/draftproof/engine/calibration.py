@@ -19,7 +19,7 @@ PROMPT_TOKENS = 8
 
 ROUNDS = 2
 MEASURED_STEPS = 2
-"""All K of a batch size are measured in turns, so many steps each and so often; the least time of each
+"""All K of a batch size but 0 are measured in turns, so many steps each and so often; the least time of each
 counts. What else the machine does for a while then hits all of them."""
 
 MOST_STEPS = 6 * MEASURED_STEPS
@@ -90,7 +90,8 @@ def measure_step_costs(
     for batch in calibration.batches:
         if whole and clock() - begin > calibration.seconds:
             break
-        arms = list(range(calibration.most_drafts + 1)) * ROUNDS
+        # Plain steps come last: where they leave the head behind, only sequences that come later draft again.
+        arms = [*range(1, calibration.most_drafts + 1)] * ROUNDS + [0] * ROUNDS
         if not all(_measure(batches, choice, batch, arm) for arm in arms):
             break
         whole.append(batch)
