@@ -34,8 +34,8 @@ from draftproof.models.qwen3_5_mtp import MtpHead
 
 @dataclass(frozen=True)
 class Projections:
-    """Matrices of one input whose outputs lie side by side; one where all of them are stored alike, or one and
-    another behind it."""
+    """Matrices of one input whose outputs lie side by side; one where all of them are stored alike, or one
+    and another behind it."""
 
     matrices: tuple[PackedMatrix, ...]
 

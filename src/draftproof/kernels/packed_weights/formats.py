@@ -56,8 +56,8 @@ class PackedMatrix:
         block_scale: float32 [ceil(rows / 128), ceil(columns / 128)] for block FP8, [tiles, ceil(columns /
             128), 16 rows] for INT8, else None.
         bias: [tiles * 16] float32 or None.
-        behind: a matrix of the same inputs in another format, whose outputs follow this one's: products of both
-            can be one launch.
+        behind: a matrix of the same inputs in another format, whose outputs follow this one's: products of
+            both can be one launch.
         paired: gate and up of one MLP: tile i holds rows 8 i .. 8 i + 7 of gate, then the same of up, so that
             one tile gives 8 finished activations. `rows` counts both; block FP8 has gate's rows of
             `block_scale` first, ceil(rows / 2 / 128) for each.
