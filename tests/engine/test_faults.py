@@ -8,9 +8,10 @@ import torch
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.build import build_engine
 from draftproof.engine.config import EngineConfig
-from draftproof.engine.request import Request
+from draftproof.engine.request import Request, RequestPhase
 from draftproof.errors import EngineFault
 from draftproof.runtime.sampling import SamplingParameters
+from draftproof.speculation.acceptance import FinishReason
 
 
 def request(name, prompt, **parameters):
@@ -61,3 +62,20 @@ def test_pages_of_a_lost_request_do_not_spoil_the_next_one(engine):
         done.request_id: done.token_ids for done in engine.run([request(*row) for row in prompts.items()])
     }
     assert found == expected
+
+
+def test_a_request_that_finishes_in_the_step_of_a_fault_is_not_lost(engine):
+    engine.add(Request("whole", (1, 2, 3), SamplingParameters(ignore_eos=True, max_tokens=4), 0))
+    engine.add(Request("lost", (4, 5, 6), SamplingParameters(ignore_eos=True, max_tokens=8), 0))
+    counts = {"whole": 0, "lost": 0}
+    while counts["whole"] < 3 or not counts["lost"]:
+        for output in engine.step():
+            counts[output.request_id] += len(output.token_ids)
+    assert counts["whole"] == 3, "its last token is made in the step of the fault"
+    poison(engine, 1)
+    with pytest.raises(EngineFault, match="lost"):
+        engine.step()
+    assert (engine.phase("whole"), engine.phase("lost")) == (RequestPhase.STARTED, RequestPhase.GONE)
+    (last,) = engine.step()
+    assert (last.request_id, last.finish_reason) == ("whole", FinishReason.LENGTH)
+    assert engine.phase("whole") is RequestPhase.GONE

@@ -171,6 +171,14 @@ def test_after_an_unforeseen_failure_all_requests_end_and_the_engine_goes_on(err
     assert chunks(run(worker), "next")[-1].finish_reason is FinishReason.LENGTH
 
 
+def test_a_command_that_makes_the_engine_fail_is_like_a_failed_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ScriptedEngine(WORDS)
+    worker = worker_of(engine, request("a"), request("b"))
+    monkeypatch.setattr(engine, "abort", lambda name: Fails(KeyError(name))(engine))
+    assert failures(worker.take(Abort("a"))) == dict.fromkeys("ab", FailureKind.FAULT)
+    assert engine.resets == 1
+
+
 def test_three_failed_steps_in_a_row_are_the_end_and_the_last_request_is_told_too() -> None:
     worker = worker_of(ScriptedEngine(WORDS, deeds=dict.fromkeys((0, 1, 2), Fails(RuntimeError("broken")))))
     for name in "ab":

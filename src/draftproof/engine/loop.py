@@ -38,6 +38,8 @@ class EngineLoop(ABC):
     alarms: AlarmWatch
     _scheduler: Scheduler
     _counters: EngineCounters
+    _held: list[StepOutput]
+    """Outputs that a fault in the same step kept from being reported; the next step does."""
 
     @abstractmethod
     def add(self, request: Request) -> None:
@@ -93,11 +95,13 @@ class EngineLoop(ABC):
         self._scheduler.reset_prefix()
 
     def phase(self, request_id: str) -> RequestPhase:
-        """How far a request is."""
+        """How far a request is; one that finished beside a fault is not gone before its last output is
+        reported."""
         try:
             sequence = self._find(request_id).sequence
         except KeyError:
-            return RequestPhase.GONE
+            is_held = any(output.request_id == request_id for output in self._held)
+            return RequestPhase.STARTED if is_held else RequestPhase.GONE
         # A sequence that was preempted waits without a slot, but has output or committed rows behind it.
         started = sequence.slot >= 0 or sequence.committed > 0 or bool(sequence.output)
         return RequestPhase.STARTED if started else RequestPhase.WAITING

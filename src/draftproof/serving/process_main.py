@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
@@ -88,19 +89,23 @@ def _serve(link: _Link, inbox: SimpleQueue[EngineCommand], factory: EngineFactor
         for command in _commands(inbox, worker.has_work):
             if isinstance(command, Stop):
                 return
-            messages.extend(worker.take(command))
-        try:
-            if worker.has_work:
-                # One by one: what was found out before the engine was lost is sent all the same.
-                for message in worker.step():
-                    messages.append(message)
-        except EngineLost:
-            link.send(messages)
-            raise
+            _gather(link, messages, worker.take(command))
+        if worker.has_work:
+            _gather(link, messages, worker.step())
         if time.monotonic() >= link.next_heartbeat:
             link.next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             messages.append(Heartbeat(worker.status))
         link.send(messages)
+
+
+def _gather(link: _Link, messages: list[EngineMessage], found: Iterator[EngineMessage]) -> None:
+    """Add what is found; when the engine is lost over it, what was found out before is sent all the same."""
+    try:
+        for message in found:
+            messages.append(message)
+    except EngineLost:
+        link.send(messages)
+        raise
 
 
 def _commands(inbox: SimpleQueue[EngineCommand], has_work: bool) -> list[EngineCommand]:

@@ -68,7 +68,20 @@ class EngineWorker:
         return replace(self._engine.status(), faults=self._faults)
 
     def take(self, command: GenerationRequest | Abort | ResetPrefixCache) -> Iterator[EngineMessage]:
-        """Carry out a command; what is to be answered at once."""
+        """Carry out a command; what is to be answered at once.
+
+        Raises:
+            EngineLost: see `step`.
+        """
+        try:
+            yield from self._carry_out(command)
+        except EngineLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - all requests are told, and the engine starts over
+            _LOG.exception("the engine failed at %s", type(command).__name__)
+            yield from self._start_over(error)
+
+    def _carry_out(self, command: GenerationRequest | Abort | ResetPrefixCache) -> Iterator[EngineMessage]:
         if isinstance(command, Abort):
             self._engine.abort(command.request_id)
             self._forget(command.request_id)
