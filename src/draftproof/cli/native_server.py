@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,30 +79,26 @@ def serve_engine(argument: str, factory: EngineFactory, request: ServerRequest) 
     Raises:
         DraftproofError: the server could not be started; its exit code says of what kind the reason is.
     """
-    logs = LogSettings(request.log_format, request.log_level)
-    configure_logs(logs)
-    address = take_address(request.host, request.port)
     checkpoint = open_checkpoint(argument)
     folder = _folder(checkpoint)
     tokenizer = Tokenizer.load(folder)
-    text = ServedText(tokenizer, _template(folder, request.chat_template, tokenizer))
-    settings = _settings(argument, checkpoint, request)
-    with ThreadPoolExecutor(1) as beside, StartProgress() as progress:
-        chain = beside.submit(_chain, checkpoint)
-        process = EngineProcess.start(factory, progress.show, logs)
-        progress.show("checking links 1 and 2")
-        found = _result(chain, process)
-
-    def make_app(client: EngineClient) -> FastAPI:
-        return _app(client, text, settings, found, request)
-
-    return run_server(
-        process,
-        address,
-        make_app,
-        Lifetime(ServingLimits(request.max_queue, request.stall_seconds), request.drain_seconds),
-        lambda: announce(found, process.ready, settings, address),
-    )
+    text = ServedText(tokenizer, template_of(folder, request.chat_template, tokenizer))
+    settings = served_settings(argument, checkpoint, request)
+    with closing(take_address(request.host, request.port)) as address:
+        logs = LogSettings(request.log_format, request.log_level)
+        configure_logs(logs)
+        with ThreadPoolExecutor(1) as beside, StartProgress() as progress:
+            chain = beside.submit(_chain, checkpoint)
+            process = EngineProcess.start(factory, progress.show, logs)
+            progress.show("checking links 1 and 2")
+            found = _result(chain, process)
+        return run_server(
+            process,
+            address,
+            lambda client: _app(client, text, settings, found, request),
+            Lifetime(ServingLimits(request.max_queue, request.stall_seconds), request.drain_seconds),
+            lambda: announce(found, process.ready, settings, address),
+        )
 
 
 def _app(
@@ -158,7 +155,7 @@ def _folder(checkpoint: Checkpoint) -> Path:
     return checkpoint.folder
 
 
-def _template(folder: Path, given: Path | None, tokenizer: Tokenizer) -> ChatTemplate | None:
+def template_of(folder: Path, given: Path | None, tokenizer: Tokenizer) -> ChatTemplate | None:
     """The template that was given, else the checkpoint's; None when it has none."""
     if given is not None:
         try:
@@ -172,7 +169,7 @@ def _template(folder: Path, given: Path | None, tokenizer: Tokenizer) -> ChatTem
         return None
 
 
-def _settings(argument: str, checkpoint: Checkpoint, request: ServerRequest) -> ServerSettings:
+def served_settings(argument: str, checkpoint: Checkpoint, request: ServerRequest) -> ServerSettings:
     names = request.model_names or (_model_name(argument),)
     source = request.sampling_source
     return ServerSettings(
