@@ -62,7 +62,7 @@ def test_a_given_template_takes_the_place_of_the_checkpoints(folder: Path, tmp_p
     template = template_of(folder, given, tokenizer)
     assert template is not None
     assert template.render([{"role": "user", "content": "Hello"}]) == "Hello!"
-    with pytest.raises(UsageError, match="--chat-template .* cannot be read"):
+    with pytest.raises(UsageError, match=r"--chat-template .* cannot be read"):
         template_of(folder, tmp_path / "none.jinja", tokenizer)
 
 
