@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from benchmarks.watched_server import served
 
 DEADLINE_SECONDS = 5
 IDLE_SECONDS = 30
+LOG = Path(tempfile.gettempdir()) / "draftproof-openapi-fuzz.log"
 PASSED_ERRORS = (504,)
 """A valid request may ask for more tokens than there is time for."""
 
@@ -113,7 +115,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", default="tiny")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--log", type=Path, default=Path("openapi-fuzz.log"), help="what the server prints")
+    parser.add_argument("--log", type=Path, default=LOG, help="what the server prints")
     return parser.parse_args()
 
 
