@@ -38,7 +38,7 @@ def test_costs_of_device_steps_are_measured_and_used(small: Pair) -> None:
     choice = DictatedChoice()
     settings = Settings(draft_tokens=2, slots=4)
     scratch = make_device_engine(small.packed, settings, choice=choice)
-    costs = measure_step_costs(scratch, choice, Calibration((1, 2, 4), 2))
+    costs = measure_step_costs(scratch, choice, Calibration((1, 2, 4), (0, 1, 2)))
     assert costs is not None
     assert (costs.batches, costs.most_drafts) == ((1, 2, 4), 2)
     assert not scratch.has_work

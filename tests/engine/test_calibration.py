@@ -10,6 +10,7 @@ from draftproof.engine.calibration import (
     Calibration,
     DictatedChoice,
     calibrated_batches,
+    calibrated_drafts,
     measure_step_costs,
 )
 from draftproof.engine.config import DrafterName, DraftPolicy, EngineConfig
@@ -34,8 +35,16 @@ def test_sizes_double_up_to_the_largest_batch(most: int, sizes: tuple[int, ...])
     assert calibrated_batches(most) == sizes
 
 
+@pytest.mark.parametrize(
+    ("most", "drafts"),
+    [(1, (0, 1)), (2, (0, 1, 2)), (3, (0, 1, 3)), (5, (0, 1, 3, 5)), (16, (0, 1, 3, 7, 15, 16))],
+)
+def test_windows_double_up_to_the_largest(most: int, drafts: tuple[int, ...]) -> None:
+    assert calibrated_drafts(most) == drafts
+
+
 def test_every_batch_size_and_k_has_a_cost(small_model: LoadedModel) -> None:
-    costs = measure(small_model, Calibration((1, 2, 4), 3), Settings(draft_tokens=3, slots=4))
+    costs = measure(small_model, Calibration((1, 2, 4), (0, 1, 3)), Settings(draft_tokens=3, slots=4))
     assert costs is not None
     assert costs.batches == (1, 2, 4)
     assert costs.most_drafts == 3
@@ -44,7 +53,9 @@ def test_every_batch_size_and_k_has_a_cost(small_model: LoadedModel) -> None:
 
 
 def test_when_time_is_over_larger_batches_are_estimated(small_model: LoadedModel) -> None:
-    costs = measure(small_model, Calibration((1, 2, 4), 2, seconds=0.0), Settings(draft_tokens=2, slots=4))
+    costs = measure(
+        small_model, Calibration((1, 2, 4), (0, 1, 2), seconds=0.0), Settings(draft_tokens=2, slots=4)
+    )
     assert costs is not None
     assert costs.batches == (1,)
     assert costs.seconds(4, 2) == 4 * costs.seconds(1, 2)
@@ -52,21 +63,24 @@ def test_when_time_is_over_larger_batches_are_estimated(small_model: LoadedModel
 
 def test_sequences_that_end_early_are_followed_by_others(small_model: LoadedModel) -> None:
     settings = Settings(draft_tokens=2, slots=2, max_length=24)
-    costs = measure(small_model, Calibration((1, 2), 2), settings)
+    costs = measure(small_model, Calibration((1, 2), (0, 1, 2)), settings)
     assert costs is not None
     assert costs.batches == (1, 2)
 
 
 def test_a_context_in_which_no_step_is_of_full_width_gives_no_costs(small_model: LoadedModel) -> None:
-    assert measure(small_model, Calibration((1,), 3), Settings(draft_tokens=3, slots=1, max_length=4)) is None
+    assert (
+        measure(small_model, Calibration((1,), (0, 1, 3)), Settings(draft_tokens=3, slots=1, max_length=4))
+        is None
+    )
 
 
 def test_it_takes_few_steps(small_model: LoadedModel) -> None:
-    """About a hundred for eight sequences and K up to 3: less than a second of the embedded checkpoint."""
+    """Less than a hundred for eight sequences and K up to 3: half a second of the embedded checkpoint."""
     choice = DictatedChoice()
     engine = make_engine(small_model, nextn, Settings(draft_tokens=3, slots=8), choice)
-    measure_step_costs(engine, choice, Calibration(calibrated_batches(8), 3))
-    assert engine.status().steps < 140
+    measure_step_costs(engine, choice, Calibration(calibrated_batches(8), calibrated_drafts(3)))
+    assert engine.status().steps < 100
 
 
 def test_the_engine_that_serves_has_seen_nothing_of_it() -> None:

@@ -11,6 +11,8 @@ MEASURED = (
     StepCost(4, 0, 0.022),
     StepCost(1, 1, 0.014),
     StepCost(4, 1, 0.040),
+    StepCost(1, 3, 0.022),
+    StepCost(4, 3, 0.060),
 )
 
 
@@ -22,6 +24,9 @@ MEASURED = (
         (2, 0, 0.014),  # a third of the way
         (3, 0, 0.018),
         (8, 0, 0.044),  # beyond the largest: in proportion
+        (1, 2, 0.018),  # K = 2 was not measured, 1 and 3 were
+        (4, 2, 0.050),
+        (3, 2, 0.018 + (0.050 - 0.018) * 2 / 3),
     ],
 )
 def test_a_step_of_any_size_has_a_cost(batch: int, draft_tokens: int, seconds: float) -> None:
@@ -39,7 +44,7 @@ def test_of_several_measurements_the_least_counts() -> None:
 
 def test_what_was_measured_is_known() -> None:
     costs = StepCosts(MEASURED)
-    assert costs.most_drafts == 1
+    assert costs.most_drafts == 3
     assert costs.batches == (1, 4)
 
 
@@ -48,7 +53,7 @@ def test_what_was_measured_is_known() -> None:
     [
         [],
         [StepCost(1, 1, 0.1)],
-        [StepCost(1, 0, 0.1), StepCost(1, 2, 0.1)],
+        [StepCost(1, 0, 0.1), StepCost(1, 2, 0.1), StepCost(2, 0, 0.1)],
         [StepCost(0, 0, 0.1)],
         [StepCost(1, 0, 0.0)],
         [StepCost(1, 0, float("nan"))],

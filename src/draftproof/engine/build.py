@@ -23,6 +23,7 @@ from draftproof.engine.calibration import (
     Calibration,
     DictatedChoice,
     calibrated_batches,
+    calibrated_drafts,
     measure_step_costs,
 )
 from draftproof.engine.config import ComputeType, DrafterName, DraftPolicy, EngineConfig
@@ -233,7 +234,7 @@ def draft_choice(
     if config.draft_policy is DraftPolicy.FIXED or most == 0:
         return FixedChoice(most)
     dictated = DictatedChoice()
-    calibration = Calibration(calibrated_batches(config.max_sequences), most)
+    calibration = Calibration(calibrated_batches(config.max_sequences), calibrated_drafts(most))
     costs = measure_step_costs(wire(dictated), dictated, calibration)
     return FixedChoice(most) if costs is None else AdaptiveChoice(costs, fewest_tried)
 

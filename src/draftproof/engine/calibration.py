@@ -53,12 +53,12 @@ class Calibration:
 
     Attributes:
         batches: sizes, rising.
-        most_drafts: largest K; all from 0 on are measured.
+        drafts: K, rising from 0.
         seconds: after so long no further size is begun.
     """
 
     batches: tuple[int, ...]
-    most_drafts: int
+    drafts: tuple[int, ...]
     seconds: float = CALIBRATION_SECONDS
 
 
@@ -68,6 +68,14 @@ def calibrated_batches(most: int) -> tuple[int, ...]:
     while sizes[-1] < most:
         sizes.append(min(2 * sizes[-1], most))
     return tuple(sizes)
+
+
+def calibrated_drafts(most: int) -> tuple[int, ...]:
+    """0, 1, 3, 7, ... and `most`: windows of 1, 2, 4, 8, ... rows; between them costs lie on a line."""
+    drafts = [0]
+    while drafts[-1] < most:
+        drafts.append(min(2 * drafts[-1] + 1, most))
+    return tuple(drafts)
 
 
 def measure_step_costs(
@@ -91,7 +99,7 @@ def measure_step_costs(
         if whole and clock() - begin > calibration.seconds:
             break
         # Plain steps come last: where they leave the head behind, only sequences that come later draft again.
-        arms = [*range(1, calibration.most_drafts + 1)] * ROUNDS + [0] * ROUNDS
+        arms = [arm for arm in calibration.drafts if arm] * ROUNDS + [0] * ROUNDS
         if not all(_measure(batches, choice, batch, arm) for arm in arms):
             break
         whole.append(batch)

@@ -1,11 +1,10 @@
-"""What a step costs, by batch size and K: measured at a few batch sizes, interpolated between them. Needs no
-torch."""
+"""What a step costs, by batch size and K: measured at some of them, interpolated between. Needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -27,11 +26,11 @@ class StepCosts:
     """Seconds of a step of any size.
 
     Args:
-        measured: at least one for each K of 0, 1, ..., the largest; several of one size and K count by their
+        measured: the same K at every batch size, 0 among them. Several of one size and K count by their
             least, for nothing makes a step faster than it is.
 
     Raises:
-        ValueError: a K is missing, or a measurement is not positive.
+        ValueError: a batch size lacks a K that another one has, or a measurement is not positive.
     """
 
     def __init__(self, measured: Iterable[StepCost]) -> None:
@@ -39,29 +38,41 @@ class StepCosts:
         for cost in measured:
             if cost.batch < 1 or cost.draft_tokens < 0 or not 0.0 < cost.seconds < float("inf"):
                 raise ValueError(f"{cost} cannot be")
-            by_batch = least.setdefault(cost.draft_tokens, {})
-            by_batch[cost.batch] = min(cost.seconds, by_batch.get(cost.batch, cost.seconds))
-        if sorted(least) != list(range(max(1, len(least)))):
-            raise ValueError(f"steps were measured with K in {sorted(least)}, which leaves one out")
-        self._points = tuple(tuple(sorted(least[draft_tokens].items())) for draft_tokens in range(len(least)))
+            row = least.setdefault(cost.batch, {})
+            row[cost.draft_tokens] = min(cost.seconds, row.get(cost.draft_tokens, cost.seconds))
+        drafts = {tuple(sorted(row)) for row in least.values()}
+        if len(drafts) != 1 or 0 not in min(drafts):
+            raise ValueError(f"measured with K in {sorted(drafts)}: the same at every batch size, and 0 too")
+        self.batches = tuple(sorted(least))
+        self._drafts = min(drafts)
+        self._rows = {batch: [row[arm] for arm in self._drafts] for batch, row in least.items()}
+        self._known: dict[tuple[int, int], float] = {}
 
     @property
     def most_drafts(self) -> int:
         """Largest K that was measured."""
-        return len(self._points) - 1
-
-    @property
-    def batches(self) -> tuple[int, ...]:
-        """Batch sizes that were measured with K = 0, in order."""
-        return tuple(batch for batch, _ in self._points[0])
+        return self._drafts[-1]
 
     def seconds(self, batch: int, draft_tokens: int) -> float:
-        """Of a step of `batch` sequences: on the line between the measured sizes around it, and beyond them
-        in proportion to the line's end."""
-        points = self._points[draft_tokens]
-        if batch <= points[0][0]:
-            return points[0][1]
-        for (low, least), (high, most) in pairwise(points):
-            if batch <= high:
-                return least + (most - least) * (batch - low) / (high - low)
-        return points[-1][1] * batch / points[-1][0]
+        """Of a step: on the line between the measurements around it. A batch beyond the largest measured one
+        costs in proportion to that one, one below the smallest as much as the smallest."""
+        key = batch, draft_tokens
+        if key not in self._known:
+            self._known[key] = self._interpolated(batch, draft_tokens)
+        return self._known[key]
+
+    def _interpolated(self, batch: int, draft_tokens: int) -> float:
+        column = [_on_line(self._drafts, self._rows[size], draft_tokens) for size in self.batches]
+        if batch > self.batches[-1]:
+            return column[-1] * batch / self.batches[-1]
+        return _on_line(self.batches, column, batch)
+
+
+def _on_line(places: Sequence[int], values: Sequence[float], place: int) -> float:
+    """Value at `place` on the lines that join the points; before the first and after the last one theirs."""
+    upper = bisect_left(places, place)
+    if upper == 0 or upper == len(places):
+        return values[0] if upper == 0 else values[-1]
+    low, high = places[upper - 1], places[upper]
+    share = (place - low) / (high - low)
+    return values[upper - 1] + (values[upper] - values[upper - 1]) * share
