@@ -120,9 +120,9 @@ def launch_shape(heads: int, rows: int) -> LaunchShape:
         if rows > MANY_ROWS:
             return FEW_HEADS_OF_MANY_ROWS
         return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
-    if rows == 1 and heads <= 8 * MULTIPROCESSORS:
+    if rows == 1 and heads <= 6 * MULTIPROCESSORS:
         return ONE_ROW
-    if heads <= 4 * MULTIPROCESSORS:
+    if heads <= 3 * MULTIPROCESSORS:
         return SOME_HEADS
     return MANY_HEADS if rows <= MANY_ROWS else MANY_HEADS_OF_MANY_ROWS
 
