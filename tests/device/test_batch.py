@@ -136,6 +136,25 @@ def test_the_number_of_drafts_may_change_at_every_step(
     assert (engine.acceptance.passes < 45) == (0 not in counts)
 
 
+def test_a_sequence_with_a_hole_drafts_no_more_beside_one_that_does(small: Pair) -> None:
+    """The device is told, for the steps that come are as wide as its neighbour's."""
+    first, second = request_of(0, 5, 30, 0.0), request_of(4, 20, 18, 1.3)
+    engine = make_device_engine(
+        small.packed, Settings(draft_tokens=2, slots=2), choice=PatternChoice([2, 2, 0, 2])
+    )
+    engine.add(first)
+    for _ in range(6):
+        engine.step()
+    acceptance = engine._find("r0").acceptance
+    before = acceptance.proposed
+    assert before
+    engine.add(second)
+    late: list[tuple[int, ...]] = []
+    while engine.has_work:
+        late += [output.acceptance.proposed for output in engine.step() if output.request_id == "r0"]
+    assert set(late) == {()}
+
+
 def test_a_step_is_launched_before_the_last_one_is_read(small: Pair) -> None:
     engine = make_device_engine(small.packed, Settings())
     engine.add(request_of(0, 1, 4, 0.0))

@@ -7,13 +7,16 @@ may be kept after a step too many.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+import torch
 
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.request import Completion, Request
 from draftproof.runtime.sampling import SamplingParameters
+from draftproof.runtime.sequence import Sequence as SequenceTokens
 from tests.device.conftest import Pair
 from tests.support.device_engines import ScriptedDrafts, make_device_engine
 from tests.support.engines import Settings, make_engine, plain, random_prompt, run_alone, texts
@@ -84,6 +87,36 @@ def test_the_next_turn_begins_at_the_end_of_the_last_one(
     engine.check_integrity()
 
 
+class StopAt:
+    """Finds a stop string at the n-th token, as only the host can."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def push(self, token_ids: Sequence[int]) -> int | None:
+        self.left -= len(token_ids)
+        return len(token_ids) - 1 + self.left if self.left <= 0 else None
+
+
+@pytest.mark.parametrize("count", range(9, 15))
+@pytest.mark.parametrize("right", [(None,), (2, 0, None, 1)])
+def test_an_end_that_only_the_host_finds(small: Pair, right: tuple[int | None, ...], count: int) -> None:
+    """The device goes on: the step in flight moves the sequence as every other."""
+    free = run_alone(small.plain, [request("turn-0", PROMPT[:13], max_tokens=30)])[0].token_ids
+    one = replace(request("turn-0", PROMPT[:13], max_tokens=30), watcher=StopAt(count))
+    follow = next_turn(request("turn-1", PROMPT[:13]), free[:count], free[count : count + 8], "turn-1")
+    (last,) = run_alone(small.plain, [follow])
+    drafts = ScriptedDrafts(
+        {"turn-0": free, "turn-1": last.token_ids}, small.plain.target.spec.vocab_size, right
+    )
+    engine = make_device_engine(small.packed, SETTINGS, drafts=drafts)
+    (got,) = engine.run([one])
+    assert got.token_ids == free[:count]
+    (got,) = engine.run([follow])
+    assert got.cached_tokens >= 13 + count - 5
+    assert got.token_ids == last.token_ids
+
+
 def test_the_head_drafts_on_a_kept_output_as_if_it_had_seen_it(small: Pair) -> None:
     cold, engine = engine_of(small, snapshots=0), engine_of(small)
     one = request("turn-0", PROMPT[:13], max_tokens=20)
@@ -135,6 +168,38 @@ def test_texts_do_not_change_when_a_sequence_gives_up_its_state(
     assert engine.status().preemptions > 0
     assert [sum(one.acceptance.proposed) > 0 for one in completions] == [draft_tokens > 0] * len(requests)
     engine.check_integrity()
+
+
+def test_what_is_in_flight_is_read_before_a_sequence_gives_up_its_state(
+    small: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(draft_tokens=3, slots=4, page_size=4, prompt_chunk=8, pages=18)
+    engine = make_device_engine(small.packed, settings)
+    given_up = []
+    preempt = engine._scheduler.preempt
+
+    def watched(sequence: SequenceTokens) -> None:
+        given_up.append((sequence.in_flight_rows, len(engine._flights)))
+        preempt(sequence)
+
+    monkeypatch.setattr(engine._scheduler, "preempt", watched)
+    engine.run([REQUESTS[0], REQUESTS[2]])
+    assert given_up
+    assert set(given_up) == {(0, 0)}
+
+
+def test_a_kept_state_is_restored_on_the_device(small: Pair) -> None:
+    """Also where it stands: steps read that there."""
+    engine = engine_of(small)
+    engine.run([request("a", PROMPT)])
+    engine.add(request("b", PROMPT))
+    admission = engine._scheduler.admit()
+    assert admission is not None
+    with torch.inference_mode():
+        engine._open(admission)
+    slot = admission.sequence.slot
+    assert int(engine.machine.state.progress.lengths[slot]) == admission.sequence.committed == 48
+    assert int(engine.machine.state.progress.pending[slot]) == 0
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -164,7 +164,7 @@ def test_a_fault_of_one_request_leaves_the_pages_that_others_share(
     engine = engine_of(small_model, True)
     engine.run([request("first", PROMPT)])
     for name in ("lost", "sound"):
-        engine.add(request(name, PROMPT))
+        engine.add(request(name, PROMPT, 0.0))
     found: list[int] = []
     while not found:
         found += [
@@ -178,7 +178,7 @@ def test_a_fault_of_one_request_leaves_the_pages_that_others_share(
         engine.step()
     while engine.has_work:
         found += [token for output in engine.step() for token in output.token_ids]
-    assert tuple(found) == cold.run([request("sound", PROMPT)])[0].token_ids
+    assert tuple(found) == cold.run([request("sound", PROMPT, 0.0)])[0].token_ids
     engine.check_integrity()
     assert engine.run([request("again", PROMPT)])[0].cached_tokens == 0
 

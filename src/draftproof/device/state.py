@@ -144,8 +144,8 @@ class DeviceState:
             length: rows that the state has taken in. Without a step after the end, those before its last
                 window (or all of them, when that was one row wide); with one, which replayed that window,
                 all.
-            steps_after_end: steps wider than one row that were launched for the sequence after its output had
-                ended, 0 or 1.
+            steps_after_end: steps wider than one row that were launched for the sequence after the device had
+                found the end of its output, 0 or 1. (When only the host found it, the step was one like all.)
         """
         # Such a step writes the other side and does not turn the slot.
         side = self.progress.parity[slot : slot + 1].long() ^ steps_after_end

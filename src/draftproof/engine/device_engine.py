@@ -326,28 +326,28 @@ class DeviceEngine(EngineLoop):
         if run.finish_reason is not None:
             # The host may have found the end before the device.
             running.sequence.after_end = (*record.tokens[run.kept :], *record.after_end)
-            self._keep_output(running, start if rows > 1 else record.length, record.length)
+            self._keep_output(running, start if rows > 1 else record.length, record)
             self.abort(request.request_id)
         self._counters.generated_tokens += len(tokens)
         cached = running.sequence.cached_tokens or 0
         return [StepOutput(request.request_id, tokens, logprobs, run.finish_reason, passed, cached)]
 
-    def _keep_output(self, running: DeviceRunning, settled: int, committed: int) -> None:
+    def _keep_output(self, running: DeviceRunning, settled: int, record: StepRecord) -> None:
         """Keep the state of a finished output for the next turn of its conversation.
 
         Args:
             running: it.
             settled: rows that the recurrent state had taken in when the output ended.
-            committed: rows that it has taken in when another step was launched since.
+            record: the last. Another step that was launched since has taken in all that it committed.
         """
         rows = [flight.rows for flight in self._flights if running in flight.batch]
         # A step of one row is certain of it: the state goes on to the row after the end.
         if len(rows) > 1 or 1 in rows or not (self._head is None or running.head_is_whole):
             return
-        length = committed if rows else settled
+        length = record.length if rows else settled
         snapshot = self._scheduler.take_snapshot(running.sequence, length)
         if snapshot is not None:
-            self.machine.state.save_settled(running.sequence.slot, snapshot, length, len(rows))
+            self.machine.state.save_settled(running.sequence.slot, snapshot, length, record.end and len(rows))
             self._scheduler.publish(running.sequence)
 
     def _take(self, running: DeviceRunning, record: StepRecord) -> tuple[TruncatedRun, AcceptanceCounts]:
