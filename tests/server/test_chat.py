@@ -36,6 +36,7 @@ CALL = (
     "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n"
     "</parameter>\n</function>\n</tool_call>"
 )
+DEEP = '{"a": ' + "[" * 1000 + "]" * 1000 + "}"
 
 # Shows everything that the API hands to a template; the embedded checkpoint's own knows no tools.
 SHOWING = (
@@ -159,6 +160,14 @@ def test_earlier_calls_reach_the_template_as_objects(
                 "role": "assistant",
                 "content": "",
                 "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{"}}],
+            },
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": DEEP}}],
             },
             "messages[1].tool_calls[0].function.arguments",
         ),

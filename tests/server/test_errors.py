@@ -99,6 +99,7 @@ def test_routes_that_are_not_there(http: TestClient, method: str, path: str, sta
         (b'{"prompt": "\\ud800"}', "the body is no JSON"),
         (b'{"prompt": "x", "temperature": NaN}', "the body is no JSON"),
         (b"[" * 100_000, "the body is no JSON"),
+        (b'{"prompt": "x", "a": ' + b"[" * 100 + b"]" * 100 + b"}", "deeper than 100 levels"),
         (b'{"prompt": "x", "n": 1' + b"0" * 500 + b"}", "the body is no JSON"),
         (b'{"prompt": "x", "n": 1' + b"0" * 50 + b"}", "n: "),
     ],

@@ -14,8 +14,8 @@ from draftproof.text.output_rules import Thinking
 from draftproof.text.reasoning import thinking_after
 
 Json = dict[str, Any]
-BYTES_PER_ITEM = 200
-"""About what one message or tool adds to the time of rendering, in characters of text."""
+CHARACTERS_PER_ITEM = 200
+"""What a message or tool adds to the time of rendering beside its own text, as so much text."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ async def render_chat(
             "--chat-template.",
             code="no_chat_template",
         )
-    size = sum(len(str(message)) + BYTES_PER_ITEM for message in (*messages, *(tools or ())))
+    size = sum(len(str(message)) + CHARACTERS_PER_ITEM for message in (*messages, *(tools or ())))
     return await off_the_loop(size, lambda: template.render(messages, tools, begins_answer, variables))
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from draftproof.server.errors import ApiError
 from draftproof.server.schemas.chat import ChatBody, ChatMessage, MessageToolCall, NamedToolChoice, Tool
+from draftproof.server.strict_json import JsonFault, parse_json
 from draftproof.text.tool_calls import ToolFunction
 from draftproof.text.tool_grammar import ToolChoice, ToolChoiceMode
 
@@ -139,8 +138,8 @@ def _tool_call(call: MessageToolCall, path: str) -> Json:
         400, f"{path}.function.arguments is no JSON object", param=f"{path}.function.arguments"
     )
     try:
-        arguments = orjson.loads(call.function.arguments or "{}")
-    except orjson.JSONDecodeError as error:
+        arguments = parse_json(call.function.arguments or "{}")
+    except JsonFault as error:
         raise problem from error
     if not isinstance(arguments, dict):
         raise problem

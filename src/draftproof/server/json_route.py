@@ -1,27 +1,27 @@
-"""Routes that read JSON strictly: UTF-8 only, no NaN, no lone surrogates, bounded depth."""
+"""Routes that read JSON strictly, see `strict_json`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import orjson
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from draftproof.server.errors import ApiError
+from draftproof.server.strict_json import JsonFault, parse_json
 
 JSON_TYPE = "application/json"
 
 
 class JsonRequest(Request):
-    """A request whose body is read by orjson, which refuses everything that JSON does not allow."""
+    """A request whose body is read by `parse_json`."""
 
     async def json(self) -> Any:
         """The body's value."""
         try:
-            return orjson.loads(await self.body())
-        except orjson.JSONDecodeError as error:
+            return parse_json(await self.body())
+        except JsonFault as error:
             raise ApiError(400, f"the body is no JSON: {error}", code="invalid_json") from error
 
 
