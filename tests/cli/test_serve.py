@@ -114,7 +114,8 @@ def test_our_own_servers_settings_can_be_looked_at(form, capsys):
         assert settings["api_keys"] == "1 given"
     else:
         assert re.search(r"^max_sequences +3 +given$", shown, re.M)
-        assert re.search(r"^port +8000 +default$", shown, re.M)
+        for name in ("port", "draft_policy", "prefix_snapshots"):
+            assert re.search(rf"^{name} .* default$", shown, re.M)
 
 
 @pytest.mark.parametrize("option", ["--reasoning-parser", "--tool-call-parser"])

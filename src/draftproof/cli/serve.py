@@ -42,6 +42,7 @@ from draftproof.cli.server_options import (
     StallOption,
     ToolParserOption,
     TotalTokensOption,
+    default_snapshots,
     require_qwen_format,
     shown_settings,
 )
@@ -179,7 +180,7 @@ def serve(
         max_sequences=sequences,
         max_length=max_length,
         max_total_tokens=max_total_tokens,
-        prefix_snapshots=4 * sequences if prefix_snapshots is None else prefix_snapshots,
+        prefix_snapshots=default_snapshots(sequences) if prefix_snapshots is None else prefix_snapshots,
         prompt_chunk=prompt_chunk,
         compute_type=dtype,
         weight_storage=weights,

@@ -23,6 +23,8 @@ _OUTPUT = "Logs and metrics"
 QWEN_REASONING_PARSERS = ("qwen3", "qwen3_5", "qwen3-thinking")
 QWEN_TOOL_PARSERS = ("qwen3_coder", "qwen3_xml", "qwen3_5")
 
+SNAPSHOTS_PER_SEQUENCE = 4
+
 
 class SamplingSource(Enum):
     """Where values come from that a request leaves out."""
@@ -227,9 +229,17 @@ def require_qwen_format(reasoning_parser: str | None, tool_parser: str | None) -
             )
 
 
+def default_snapshots(max_sequences: int) -> int:
+    """Kept prompts when nobody asked for a number: what a few conversations for each sequence need."""
+    return SNAPSHOTS_PER_SEQUENCE * max_sequences
+
+
 def shown_settings(engine: EngineConfig, server: ServerRequest) -> list[tuple[str, object, bool]]:
     """Every setting in force: name, value, and whether it was given."""
-    defaults = {**asdict(EngineConfig()), **ServerRequest().settings()}
+    own = EngineConfig(
+        draft_policy=DraftPolicy.ADAPTIVE, prefix_snapshots=default_snapshots(engine.max_sequences)
+    )
+    defaults = {**asdict(own), **ServerRequest().settings()}
     settings = {**asdict(engine), **server.settings()}
     return [(name, _plain(value), value != defaults[name]) for name, value in settings.items()]
 
