@@ -28,7 +28,7 @@ from draftproof.bench.subject import LAYER_GROUP, Subject, load_subject
 from draftproof.device.checks.products import describe
 from draftproof.device.graphs import Eager, Recorder, recorder_for
 from draftproof.device.machine import StepMachine
-from draftproof.device.self_check import self_check
+from draftproof.device.self_check import check_steps
 from draftproof.device.shapes import StepShape, bucket_of
 from draftproof.hardware.traffic import Workload
 from draftproof.kernels.packed_weights.formats import PackedMatrix
@@ -120,7 +120,8 @@ def _prepare(request: BenchRequest, place: Place, tell: Tell) -> _Bench:
     )
     for line in selection_lines(kernels.report):
         tell(line)
-    checked = self_check(kernels, subject.model, request.shapes, subject.state.sizes)
+    sizes = subject.state.sizes
+    checked = check_steps(kernels, subject.model, request.shapes, sizes, (RowChoice.LARGEST,))
     worst = max(checked, key=lambda call: call.error)
     tell(
         f"self-check: {len(checked)} calls against their definitions, largest error {worst.error:.4f} of the "

@@ -28,7 +28,7 @@ def self_check(
     sizes: StateSizes,
     choices: Sequence[RowChoice] = USUAL_CHOICES,
 ) -> tuple[CheckedCall, ...]:
-    """Compare the kernels of a step and of prompts with their definitions.
+    """Compare the kernels of steps and of prompts with their definitions.
 
     Args:
         kernels: what is checked.
@@ -40,11 +40,19 @@ def self_check(
     Raises:
         EngineFault: a kernel gave NaN, or numbers that are wrong.
     """
+    steps = check_steps(kernels, model, shapes, sizes, choices)
+    with torch.inference_mode():
+        return (*steps, *check_prompts(CheckSubject(kernels, model, shapes, sizes)))
+
+
+def check_steps(
+    kernels: StepKernels,
+    model: DeviceModel,
+    shapes: Sequence[StepShape],
+    sizes: StateSizes,
+    choices: Sequence[RowChoice],
+) -> tuple[CheckedCall, ...]:
+    """The part of `self_check` that leaves prompts out."""
     subject = CheckSubject(kernels, model, shapes, sizes, choices)
     with torch.inference_mode():
-        return (
-            *check_products(subject),
-            *check_mixers(subject),
-            *check_choices(subject),
-            *check_prompts(subject),
-        )
+        return (*check_products(subject), *check_mixers(subject), *check_choices(subject))
