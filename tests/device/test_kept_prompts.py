@@ -16,6 +16,7 @@ import torch
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.request import Completion, Request
 from draftproof.runtime.sampling import SamplingParameters
+from draftproof.runtime.scheduler import Admission
 from draftproof.runtime.sequence import Sequence as SequenceTokens
 from tests.device.conftest import Pair
 from tests.support.device_engines import ScriptedDrafts, make_device_engine
@@ -186,6 +187,29 @@ def test_what_is_in_flight_is_read_before_a_sequence_gives_up_its_state(
     engine.run([REQUESTS[0], REQUESTS[2]])
     assert given_up
     assert set(given_up) == {(0, 0)}
+
+
+def test_the_device_knows_what_is_left_of_an_output_that_is_computed_again(
+    small: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host would find the end too, a step later."""
+    settings = Settings(draft_tokens=3, slots=4, page_size=4, prompt_chunk=8, pages=22)
+    engine = make_device_engine(small.packed, settings)
+    progress, left = engine.machine.state.progress, []
+    open_slot = engine._open
+
+    def watched(admission: Admission) -> None:
+        open_slot(admission)
+        slot = admission.sequence.slot
+        left.append((int(progress.remaining[slot]), int(progress.unstoppable[slot])))
+        assert left[-1][0] == admission.sequence.remaining
+        assert left[-1][1] == left[-1][0] - 10
+
+    monkeypatch.setattr(engine, "_open", watched)
+    requests = [replace(each, parameters=replace(each.parameters, min_tokens=20)) for each in REQUESTS[::2]]
+    engine.run(requests)
+    assert len(left) > 2
+    assert min(left) < (30, 20)
 
 
 def test_a_kept_state_is_restored_on_the_device(small: Pair) -> None:
