@@ -19,7 +19,7 @@ USER: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Tell me o
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    with running_server("--max-num-seqs", "4") as running:
+    with running_server("--max-num-seqs", "4", "--draft-policy", "fixed") as running:
         yield running
 
 
