@@ -140,7 +140,7 @@ def test_a_sequence_with_a_hole_drafts_no_more_beside_one_that_does(small: Pair)
     """The device is told, for the steps that come are as wide as its neighbour's."""
     first, second = request_of(0, 5, 30, 0.0), request_of(4, 20, 18, 1.3)
     engine = make_device_engine(
-        small.packed, Settings(draft_tokens=2, slots=2), choice=PatternChoice([2, 2, 0, 2])
+        small.packed, Settings(draft_tokens=2, slots=2), choice=PatternChoice([2, 2, 0, *[2] * 60])
     )
     engine.add(first)
     for _ in range(6):
