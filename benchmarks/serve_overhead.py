@@ -6,19 +6,20 @@ Arms: the engine in this process (`engine`), the same requests over HTTP streame
 (`whole`), to a server with the same engine settings. Every round asks every prompt of every arm, in an order
 that rotates. Speed is output tokens over the time from request to end, prompt included; ratios are paired per
 round and prompt. Beside them stands the ratio of each prompt's fastest answers: what else the machine does
-only makes answers slower.
+only makes answers slower. CPU time per token says what the engine process does besides the engine's work,
+whatever else runs; the HTTP process works beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, process_time
 
 import httpx2
 
 from benchmarks.record import ratio_interval, write_record
-from benchmarks.server_process import Ask, ServedAnswer, ask, median, served
+from benchmarks.server_process import Ask, RunningServer, ServedAnswer, ask, median, served
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.engine.build import build_engine
 from draftproof.engine.config import DraftPolicy, EngineConfig
@@ -62,7 +63,7 @@ def main() -> None:
     ).engine
     rows: list[dict[str, object]] = []
     flags = ("--max-length", str(CONTEXT), "--max-num-seqs", str(SEQUENCES), "--draft-policy", options.policy)
-    with served(*flags) as address, httpx2.Client(base_url=address, timeout=120.0) as client:
+    with served(*flags) as server, httpx2.Client(base_url=server.address, timeout=120.0) as client:
         arms: dict[str, Callable[[Ask], ServedAnswer]] = {
             "engine": lambda asked: run_in_process(engine, asked),
             "streamed": lambda asked: ask(client, asked),
@@ -73,27 +74,29 @@ def main() -> None:
             for prompt, ids in prompts.items():
                 for name in names[turn % len(names) :] + names[: turn % len(names)]:
                     asked = Ask(ids, options.tokens, options.temperature, SEED, streamed=name == "streamed")
+                    before = processor_times(server)
                     answer = arms[name](asked)
+                    spent = {key: value - before[key] for key, value in processor_times(server).items()}
                     if turn:  # the first round warms up
-                        rows.append({"round": turn, "prompt": prompt, "arm": name, **_figures(answer)})
+                        rows.append({"round": turn, "prompt": prompt, "arm": name, **vars(answer), **spent})
     figures = summarize(rows, names)
     for name, line in figures.items():
         print(f"{name:<10}", line)
     print(write_record("serve-overhead", {"policy": options.policy, **figures}, {"answers": rows}))
 
 
-def _figures(answer: ServedAnswer) -> dict[str, object]:
+def processor_times(server: RunningServer) -> dict[str, float]:
+    """CPU seconds of the processes of each arm's engine, and of the HTTP process."""
     return {
-        "tokens": answer.tokens,
-        "seconds": answer.seconds,
-        "speed": answer.speed,
-        "accept_length": answer.accept_length,
+        "in_process_cpu": process_time(),
+        "engine_process_cpu": server.engine_seconds(),
+        "http_process_cpu": server.front_seconds(),
     }
 
 
 def summarize(rows: list[dict[str, object]], names: list[str]) -> dict[str, dict[str, object]]:
     """By arm: median speed, and the ratio to the engine's with its interval."""
-    speeds = {name: [float(str(row["speed"])) for row in rows if row["arm"] == name] for name in names}
+    speeds = {name: [_speed(row) for row in rows if row["arm"] == name] for name in names}
     figures: dict[str, dict[str, object]] = {}
     best = {name: _fastest(rows, name) for name in names}
     order = {name: [(row["round"], row["prompt"]) for row in rows if row["arm"] == name] for name in names}
@@ -106,9 +109,23 @@ def summarize(rows: list[dict[str, object]], names: list[str]) -> dict[str, dict
             "ratio_of_fastest": round(
                 median([best[name][prompt] / best["engine"][prompt] for prompt in best[name]]), 3
             ),
+            "engine_cpu_ms_per_token": _milliseconds_per_token(
+                rows, name, "in_process_cpu" if name == "engine" else "engine_process_cpu"
+            ),
+            "http_cpu_ms_per_token": _milliseconds_per_token(rows, name, "http_process_cpu"),
             "answers": len(speeds[name]),
         }
     return figures
+
+
+def _speed(row: dict[str, object]) -> float:
+    return float(str(row["tokens"])) / float(str(row["seconds"]))
+
+
+def _milliseconds_per_token(rows: list[dict[str, object]], arm: str, clock: str) -> float:
+    own = [row for row in rows if row["arm"] == arm]
+    spent, tokens = (sum(float(str(row[key])) for row in own) for key in (clock, "tokens"))
+    return round(1e3 * spent / tokens, 3)
 
 
 def _fastest(rows: list[dict[str, object]], arm: str) -> dict[str, float]:
@@ -116,7 +133,7 @@ def _fastest(rows: list[dict[str, object]], arm: str) -> dict[str, float]:
     for row in rows:
         if row["arm"] == arm:
             prompt = str(row["prompt"])
-            fastest[prompt] = max(fastest.get(prompt, 0.0), float(str(row["speed"])))
+            fastest[prompt] = max(fastest.get(prompt, 0.0), _speed(row))
     return fastest
 
 

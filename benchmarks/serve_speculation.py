@@ -5,7 +5,8 @@
 One server; the arms are requests with `"speculative": false` and requests without. A sample is a batch: as
 many requests at a time as the concurrency says, over different prompts; its speed is all output tokens over
 the time until the last request has ended. Every round takes a sample of every concurrency and arm, in an
-order that rotates; ratios are paired by round. Texts of both arms must be equal.
+order that rotates; ratios are paired by round. Beside the speeds stands the engine process's CPU time per
+token, which other work on the machine changes less. Texts of both arms must be equal.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Sample:
         speculative: whether drafts were allowed.
         speed: output tokens a second of all requests together.
         accept_length: tokens a verify pass, mean over the requests.
+        cpu_per_token: CPU milliseconds of the engine process.
     """
 
     round: int
@@ -47,6 +49,7 @@ class Sample:
     speculative: bool
     speed: float
     accept_length: float
+    cpu_per_token: float
 
 
 def run_batch(
@@ -77,8 +80,8 @@ def main() -> None:
     samples: list[Sample] = []
     different = 0
     with (
-        served(*flags) as address,
-        httpx2.Client(base_url=address, timeout=300.0) as client,
+        served(*flags) as server,
+        httpx2.Client(base_url=server.address, timeout=300.0) as client,
         ThreadPoolExecutor(most) as pool,
     ):
         for turn in range(options.rounds + 1):
@@ -88,12 +91,15 @@ def main() -> None:
                     Ask(prompt, options.tokens, options.temperature, SEED + place, speculative=on)
                     for place, prompt in enumerate(islice(cycle(prompts), turn, turn + concurrency))
                 ]
+                before = server.engine_seconds()
                 seconds, answers = run_batch(pool, client, asked)
+                spent = server.engine_seconds() - before
                 texts[concurrency, on] = [answer.text for answer in answers]
                 if turn:  # the first round warms up
-                    speed = sum(answer.tokens for answer in answers) / seconds
+                    tokens = sum(answer.tokens for answer in answers)
                     length = sum(answer.accept_length for answer in answers) / concurrency
-                    samples.append(Sample(turn, concurrency, on, speed, length))
+                    sample = Sample(turn, concurrency, on, tokens / seconds, length, 1e3 * spent / tokens)
+                    samples.append(sample)
             different += sum(texts[each, True] != texts[each, False] for each in CONCURRENCIES)
         information = client.get("/server_info").json()
     figures = summarize(samples)
@@ -117,12 +123,14 @@ def summarize(samples: Sequence[Sample]) -> dict[str, dict[str, object]]:
             for on in (False, True)
         }
         speeds = {on: [sample.speed for sample in arms[on]] for on in arms}
+        spent = {on: [sample.cpu_per_token for sample in arms[on]] for on in arms}
         figures[f"concurrency {concurrency}"] = {
             "tokens_per_second_off": round(median(speeds[False]), 1),
             "tokens_per_second_on": round(median(speeds[True]), 1),
             "best_off": round(max(speeds[False]), 1),
             "best_on": round(max(speeds[True]), 1),
             "ratio_on_to_off": [round(value, 3) for value in ratio_interval(speeds[True], speeds[False])],
+            "cpu_ratio_off_to_on": [round(value, 3) for value in ratio_interval(spent[False], spent[True])],
             "accept_length_on": round(sum(each.accept_length for each in arms[True]) / len(arms[True]), 3),
         }
     return figures

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic, perf_counter, sleep
 
 import httpx2
@@ -75,9 +77,36 @@ class Ask:
         }
 
 
+@dataclass(frozen=True)
+class RunningServer:
+    """A server that answers.
+
+    Attributes:
+        address: of it.
+        process_id: of its first process; the engine's is a child of that one.
+    """
+
+    address: str
+    process_id: int
+
+    def engine_seconds(self) -> float:
+        """CPU time that the engine process has had."""
+        children = Path(f"/proc/{self.process_id}/task/{self.process_id}/children").read_text().split()
+        return max(_processor_seconds(child) for child in children)
+
+    def front_seconds(self) -> float:
+        """CPU time that the HTTP process has had."""
+        return _processor_seconds(str(self.process_id))
+
+
+def _processor_seconds(process_id: str) -> float:
+    fields = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def served(*options: str) -> Iterator[str]:
-    """The address of a server of the embedded checkpoint that is ready; stopped afterwards."""
+def served(*options: str) -> Iterator[RunningServer]:
+    """A server of the embedded checkpoint that is ready; stopped afterwards."""
     with closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -86,7 +115,7 @@ def served(*options: str) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     try:
         _wait(address, process)
-        yield address
+        yield RunningServer(address, process.pid)
     finally:
         process.terminate()
         process.wait(STOP_SECONDS)
