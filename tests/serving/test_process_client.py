@@ -183,6 +183,14 @@ class TestFailures:
 
         run(ScriptedFactory(deeds={2: hangs}), scenario, ServingLimits(stall_seconds=0.4))
 
+    def test_signals_that_a_terminal_sends_to_all_processes_are_not_the_engines_business(self) -> None:
+        async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                os.kill(process.pid, number)
+                assert await text_of(client, request(f"after {number}"))
+
+        run(ScriptedFactory(), scenario)
+
     def test_an_engine_without_work_may_be_silent(self) -> None:
         async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
             os.kill(process.pid, signal.SIGSTOP)
