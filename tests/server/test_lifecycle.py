@@ -163,7 +163,7 @@ def test_after_a_failed_step_it_goes_on_and_what_outlasts_its_patience_at_the_en
 
 
 def test_when_it_is_killed_its_engine_goes_too_even_in_the_middle_of_a_step() -> None:
-    with scripted_server("--hangs-at", "3") as server:
+    with scripted_server("--hangs-at", "1") as server:
         engine = server.engine_pid
         Reading(server)
         server.process.kill()
