@@ -71,7 +71,7 @@ def test_without_a_stash(shape: cuda.LaunchShape) -> None:
         plain.run([4], [0], 1, Commit.ALL).assert_equal(OUT)
 
 
-@pytest.mark.parametrize("shape", [cuda.FEWEST_HEADS, cuda.SOME_HEADS, cuda.MANY_HEADS], ids=str)
+@pytest.mark.parametrize("shape", [cuda.FEWEST_HEADS, cuda.SOME_HEADS_OF_MANY_ROWS, cuda.MANY_HEADS], ids=str)
 @pytest.mark.parametrize("commit", Commit)
 def test_a_graph_gives_the_bits_of_eager_launches(shape: cuda.LaunchShape, commit: Commit) -> None:
     """Three windows in a row, each launched so that it may overlap with the one before."""

@@ -95,7 +95,8 @@ LaunchShape = RegisterShape | BatchShape
 FEWEST_HEADS = RegisterShape(split=4, slices=8, columns=2, blocks=5)
 FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=3)
 FEW_HEADS_OF_MANY_ROWS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
-SOME_HEADS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
+SOME_HEADS_OF_MANY_ROWS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
+ONE_ROW_OF_SOME_HEADS = RegisterShape(split=2, slices=4, columns=4, blocks=4)
 ONE_ROW = RegisterShape(split=1, slices=4, columns=4, blocks=2)
 MANY_HEADS = BatchShape(blocks=3)
 MANY_HEADS_OF_MANY_ROWS = BatchShape(blocks=2)
@@ -103,7 +104,8 @@ SHAPES: tuple[LaunchShape, ...] = (
     FEWEST_HEADS,
     FEW_HEADS,
     FEW_HEADS_OF_MANY_ROWS,
-    SOME_HEADS,
+    SOME_HEADS_OF_MANY_ROWS,
+    ONE_ROW_OF_SOME_HEADS,
     ONE_ROW,
     MANY_HEADS,
     MANY_HEADS_OF_MANY_ROWS,
@@ -115,16 +117,20 @@ MANY_ROWS = 4
 
 def launch_shape(heads: int, rows: int) -> LaunchShape:
     """The shape for windows of `rows` rows of all sequences' value heads, `heads` together; measured on an
-    H200, few heads in a chain with the projections around them."""
+    H200 inside of steps."""
     if heads < MULTIPROCESSORS - 8:
-        if rows > MANY_ROWS:
-            return FEW_HEADS_OF_MANY_ROWS
-        return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
+        return _shape_of_few_heads(heads, rows)
     if rows == 1 and heads <= 6 * MULTIPROCESSORS:
-        return ONE_ROW
-    if heads <= 3 * MULTIPROCESSORS:
-        return SOME_HEADS
-    return MANY_HEADS if rows <= MANY_ROWS else MANY_HEADS_OF_MANY_ROWS
+        return ONE_ROW_OF_SOME_HEADS if heads <= 2 * MULTIPROCESSORS else ONE_ROW
+    if rows <= MANY_ROWS:
+        return MANY_HEADS
+    return SOME_HEADS_OF_MANY_ROWS if heads <= 3 * MULTIPROCESSORS else MANY_HEADS_OF_MANY_ROWS
+
+
+def _shape_of_few_heads(heads: int, rows: int) -> LaunchShape:
+    if rows > MANY_ROWS:
+        return FEW_HEADS_OF_MANY_ROWS
+    return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
 
 
 def supports(

@@ -20,6 +20,7 @@
 #define KEY_UNITS ((2 * ROWS + WARPS - 1) / WARPS)
 #define VALUE_UNITS ((ROWS + WARPS - 1) / WARPS)
 #define OUT_ROWS ((ROWS + SLICES - 1) / SLICES)  // rows whose outputs a lane writes
+#define TAILS ((2 + WARPS) / WARPS)
 #define ROOM (WINDOW > 0 ? WINDOW : 1)
 #include "gated_delta.cuh"
 
@@ -161,22 +162,26 @@ struct Units {
   }
 };
 
-// The last committed inputs, for the next window: warp 0 to 2 keep one time each.
+// The last committed inputs, for the next window: a warp keeps every WARPS-th of the three times.
 struct Tail {
-  Inputs<CHANNELS> value;
-  Inputs<4> key, query;
+  Inputs<CHANNELS> value[TAILS];
+  Inputs<4> key[TAILS], query[TAILS];
 
   __device__ __forceinline__ void load(const Times& times, int end, const Channels& at, int warp) {
-    if (warp >= 3) return;
-    const bfloat16* from = times.at(end - 3 + warp);
-    value.load(from + at.value);
-    if (at.keeps_keys) { key.load(from + at.key); query.load(from + at.query); }
+#pragma unroll
+    for (int n = 0; n < TAILS; n++) if (n * WARPS + warp < 3) {
+      const bfloat16* from = times.at(end - 3 + n * WARPS + warp);
+      value[n].load(from + at.value);
+      if (at.keeps_keys) { key[n].load(from + at.key); query[n].load(from + at.query); }
+    }
   }
   __device__ __forceinline__ void store(bfloat16* kept, const Channels& at, int warp) const {
-    if (warp >= 3) return;
-    kept += warp * CONV_DIM;
-    value.store(kept + at.value);
-    if (at.keeps_keys) { key.store(kept + at.key); query.store(kept + at.query); }
+#pragma unroll
+    for (int n = 0; n < TAILS; n++) if (n * WARPS + warp < 3) {
+      bfloat16* to = kept + (n * WARPS + warp) * CONV_DIM;
+      value[n].store(to + at.value);
+      if (at.keeps_keys) { key[n].store(to + at.key); query[n].store(to + at.query); }
+    }
   }
 };
 
