@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -25,8 +24,10 @@ counts. What else the machine does for a while then hits all of them."""
 MOST_STEPS = 6 * MEASURED_STEPS
 """Steps after which a batch size and K is given up: its sequences end too early to show it."""
 
-CALIBRATION_SECONDS = 10.0
-"""After so long no further batch size is begun: what it costs is estimated from smaller ones."""
+CALIBRATION_SECONDS = 4.0
+"""When measured steps have taken so long no further batch size is begun: what it costs is estimated from
+smaller ones. Steps that compile kernels or record graphs do not count: the first requests would wait for
+those."""
 
 
 class DictatedChoice:
@@ -54,7 +55,7 @@ class Calibration:
     Attributes:
         batches: sizes, rising.
         drafts: K, rising from 0.
-        seconds: after so long no further size is begun.
+        seconds: when measured steps have taken so long no further size is begun.
     """
 
     batches: tuple[int, ...]
@@ -79,10 +80,7 @@ def calibrated_drafts(most: int) -> tuple[int, ...]:
 
 
 def measure_step_costs(
-    engine: EngineLoop,
-    choice: DictatedChoice,
-    calibration: Calibration,
-    clock: Callable[[], float] = time.perf_counter,
+    engine: EngineLoop, choice: DictatedChoice, calibration: Calibration
 ) -> StepCosts | None:
     """Costs of steps; None when sequences are too short to show them.
 
@@ -90,13 +88,11 @@ def measure_step_costs(
         engine: without requests, and of no further use: its counters have seen all this.
         choice: that the engine was made with.
         calibration: what to measure.
-        clock: seconds that never go backward.
     """
-    begin = clock()
     batches = _ScratchBatches(engine)
     whole: list[int] = []
     for batch in calibration.batches:
-        if whole and clock() - begin > calibration.seconds:
+        if whole and sum(cost.seconds for cost in choice.costs) > calibration.seconds:
             break
         # Plain steps come last: where they leave the head behind, only sequences that come later draft again.
         arms = [arm for arm in calibration.drafts if arm] * ROUNDS + [0] * ROUNDS

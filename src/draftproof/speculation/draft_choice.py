@@ -6,8 +6,9 @@ arm is worth the tokens that its windows can be expected to add, divided by the 
     worth(K) = sum over sequences of expected_tokens(min(K, limit of the sequence)) / seconds(batch, K)
 
 What is not in use cannot be measured, so that a choice once made could stand forever. Other arms are
-therefore tried now and then, first the one that was not tried for longest, and what trials may lose is a
-share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly as good often.
+therefore tried now and then, first the one that was not tried for longest. After the first round what trials
+may lose is a share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly as
+good often.
 All of it follows from the steps that were taken: there is no chance and no clock in here.
 """
 
@@ -30,6 +31,10 @@ TRIAL_STEPS = 4
 STEPS_BETWEEN_TRIALS = 128
 """At least so many steps lie between the begins of two trials of a size class: an arm that is wrongly thought
 to be as good as the one in use costs little too."""
+
+STEPS_BEFORE_TRIAL = 16
+"""Before the first trial of a size class; they double up to `STEPS_BETWEEN_TRIALS`. The first trial of each
+arm may cost what it will: what was measured at the start may be far off."""
 
 FOLLOWING = 1 / 16
 """Weight of a new measurement of the arm in use, for what all arms share."""
@@ -154,6 +159,12 @@ class _SizeClass:
     in_use: int = -1
     new_steps: int = 0
 
+    @property
+    def may_try(self) -> bool:
+        """Whether it is time for a trial."""
+        apart = min(STEPS_BEFORE_TRIAL << min(self.trials, 8), STEPS_BETWEEN_TRIALS)
+        return self.steps_since >= apart and not self.trial_steps
+
     def begin_trial(self, draft_tokens: int) -> None:
         self.trials += 1
         self.tried_at[draft_tokens] = self.trials
@@ -174,7 +185,7 @@ class _SizeClass:
 class AdaptiveChoice:
     """The K that is worth the most, and trials of the others.
 
-    Batches are judged by size classes, each of which ends at a measured size; the last one has no end.
+    Batches are judged by size classes: 1, 2, up to 4, up to 8, ...
 
     Args:
         costs: of steps, measured at the start.
@@ -183,11 +194,10 @@ class AdaptiveChoice:
     """
 
     def __init__(self, costs: StepCosts, fewest_tried: int = 0) -> None:
-        arms = costs.most_drafts + 1
         self._costs = costs
         self._fewest_tried = fewest_tried
         self._average = AcceptanceAverage(costs.most_drafts)
-        self._classes = {batch: _SizeClass([1.0] * arms, [0] * arms) for batch in costs.batches}
+        self._classes: dict[int, _SizeClass] = {}
 
     def choose(self, limits: Sequence[int]) -> Decision:
         batch, most = len(limits), min(max(limits), self._costs.most_drafts)
@@ -197,10 +207,10 @@ class AdaptiveChoice:
         worths = self._worths(limits, most)
         best = worths.index(max(worths))
         others = [arm for arm in range(self._fewest_tried, most + 1) if arm != best]
-        if others and size.steps_since >= STEPS_BETWEEN_TRIALS and not size.trial_steps:
+        if others and size.may_try:
             arm = min(others, key=lambda arm: (size.tried_at[arm], -arm))
             price = TRIAL_STEPS * self._seconds(batch, arm) * (1.0 - worths[arm] / worths[best])
-            if price <= size.savings:
+            if price <= size.savings or not size.tried_at[arm]:
                 size.begin_trial(arm)
                 return Decision(batch, arm, is_trial=True)
         return Decision(batch, best)
@@ -239,5 +249,8 @@ class AdaptiveChoice:
         return self._costs.seconds(batch, arm) * size.drift * size.corrections[arm]
 
     def _class_of(self, batch: int) -> _SizeClass:
-        ends = self._costs.batches
-        return self._classes[next((end for end in ends if batch <= end), ends[-1])]
+        number = (batch - 1).bit_length()
+        if number not in self._classes:
+            arms = self._costs.most_drafts + 1
+            self._classes[number] = _SizeClass([1.0] * arms, [0] * arms)
+        return self._classes[number]
