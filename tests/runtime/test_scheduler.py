@@ -27,11 +27,18 @@ WINDOW = 2
 
 
 def scheduler_of(
-    pages: int = 40, slots: int = 3, prompt_chunk: int = 5, draft_slack: int = 3, snapshots: int = 0
+    pages: int = 40,
+    slots: int = 3,
+    prompt_chunk: int = 5,
+    draft_slack: int = 3,
+    snapshots: int = 0,
+    snapshot_grain: int = 1,
 ) -> Scheduler:
     allocator = PageAllocator(pages, PAGE_SIZE)
     prefix = PrefixCache(allocator, SlotAllocator(snapshots)) if snapshots else None
-    rules = SchedulerRules(prompt_chunk, WINDOW, draft_slack, snapshot_interval=16)
+    rules = SchedulerRules(
+        prompt_chunk, WINDOW, draft_slack, snapshot_interval=16, snapshot_grain=snapshot_grain
+    )
     return Scheduler(allocator, SlotAllocator(slots), rules, prefix)
 
 
@@ -348,6 +355,19 @@ def test_snapshots_at_the_last_border_and_now_and_then_in_a_long_prompt() -> Non
         scheduler.add(sequence)
         admit_all(scheduler)
         assert compute(scheduler, sequence) == borders
+        scheduler.finish(sequence)
+
+
+def test_snapshots_where_prompt_steps_end_anyway() -> None:
+    """With a grain of the prompt chunk no prompt has more steps for them."""
+    scheduler = scheduler_of(prompt_chunk=12, snapshots=9, snapshot_grain=12)
+    for rows, borders, steps in ((18, [], 2), (21, [12], 2), (36, [24], 3), (60, [24, 48], 5)):
+        sequence = Sequence("a", tuple(hash((rows, row)) for row in range(rows)), 4)
+        scheduler.add(sequence)
+        admit_all(scheduler)
+        turns = scheduler._turns
+        assert compute(scheduler, sequence) == borders
+        assert scheduler._turns - turns == steps
         scheduler.finish(sequence)
 
 

@@ -213,7 +213,9 @@ def wire_device_engine(
     )
 
     def wire(choice: DraftChoice) -> DeviceEngine:
-        scheduler = scheduler_for(sizes, config.prompt_chunk, draft_slack(config))
+        scheduler = scheduler_for(
+            sizes, config.prompt_chunk, draft_slack(config), snapshot_grain=config.prompt_chunk
+        )
         return DeviceEngine(target, head, machine, scheduler, largest.draft_tokens, choice, max_length)
 
     # A plain step on the device leaves the head behind.

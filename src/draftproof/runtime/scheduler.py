@@ -37,12 +37,15 @@ class SchedulerRules:
         window_rows: rows of the widest verify window (drafts + 1).
         draft_slack: positions past a sequence's end that drafts may write.
         snapshot_interval: a long prompt leaves a snapshot about every so many tokens.
+        snapshot_grain: snapshots of prompts lie at multiples of so many tokens, rounded up to whole pages. A
+            prompt step ends at each, so where a step costs much whatever its rows, it is the prompt chunk.
     """
 
     prompt_chunk: int
     window_rows: int
     draft_slack: int
     snapshot_interval: int = 512
+    snapshot_grain: int = 1
 
 
 @dataclass(frozen=True)
@@ -322,15 +325,16 @@ class Scheduler:
             self.counts.queried_tokens += sequence.given if self.prefix is not None else 0
 
     def _checkpoints(self, sequence: Sequence, match: PrefixMatch) -> tuple[int, ...]:
-        """Page borders to take snapshots at: where the prompt ends, where it branches off from another one,
-        and now and then in between."""
+        """Lengths to take snapshots at: where the prompt ends, where it branches off from another one, and
+        now and then in between."""
         if self.prefix is None:
             return ()
-        size, rows = self.pages.page_size, sequence.prompt_rows
-        last = (rows - ANSWER_OPENING) // size * size
+        rows = sequence.prompt_rows
+        grain = self.pages.pages_for(self._rules.snapshot_grain) * self.pages.page_size
+        last, branch = ((each // grain) * grain for each in (rows - ANSWER_OPENING, match.branch))
         interval = max(self._rules.snapshot_interval, rows // PROMPT_SNAPSHOTS)
-        interval = self.pages.pages_for(interval) * size
-        wanted = {last, match.branch, *range(interval, max(last, 0), interval)}
+        interval = -(-interval // grain) * grain
+        wanted = {last, branch, *range(interval, max(last, 0), interval)}
         return tuple(sorted(length for length in wanted if match.position < length < rows))
 
     def _prompt_step(self, sequence: Sequence) -> PromptStep:
