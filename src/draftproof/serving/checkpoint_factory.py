@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from draftproof.checkpoint.checkpoint import open_checkpoint
+from draftproof.engine.choice_line import choice_line
 from draftproof.engine.config import EngineConfig
 from draftproof.engine.status import EngineStatus
 from draftproof.serving.factory import ServedEngine
@@ -37,6 +38,9 @@ class CheckpointFactory:
         report(f"loading {self.checkpoint}")
         opened = open_checkpoint(self.checkpoint)
         built = build_engine(opened, self.config)
+        chosen = choice_line(built.engine.choice.arms())
+        if chosen:
+            report(chosen)
         assert opened.folder is not None
         tokenizer = Tokenizer.load(opened.folder)
         spec = built.spec

@@ -6,10 +6,9 @@ arm is worth the tokens that its windows can be expected to add, divided by the 
     worth(K) = sum over sequences of expected_tokens(min(K, limit of the sequence)) / seconds(batch, K)
 
 What is not in use cannot be measured, so that a choice once made could stand forever. Other arms are
-therefore tried now and then, first the one that was not tried for longest. After the first round what trials
-may lose is a share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly as
-good often.
-All of it follows from the steps that were taken: there is no chance and no clock in here.
+therefore tried now and then, first the one that was not tried for longest. After the first round, what trials
+may lose is a share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly
+as good often. All of it follows from the steps that were taken: there is no chance and no clock in here.
 """
 
 from __future__ import annotations
