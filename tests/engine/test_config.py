@@ -72,3 +72,12 @@ def test_acceptance_is_simulated_where_it_can_be(fields: dict[str, Any], message
     assert EngineConfig(device="cuda", simulated_accept_length=2.5).simulated_drafts == 1500
     with pytest.raises(UsageError, match=message):
         EngineConfig(simulated_accept_length=2.5, **fields)
+
+
+def test_a_share_of_memory_is_for_gpus_and_a_share() -> None:
+    assert EngineConfig(device="cuda", memory_share=0.9).memory_share == 0.9
+    with pytest.raises(UsageError, match=r"of a GPU's memory, and the device is cpu.*--device cuda"):
+        EngineConfig(memory_share=0.9)
+    for share in (0.0, -0.5, 1.01, float("nan")):
+        with pytest.raises(UsageError, match="above 0 and at most 1"):
+            EngineConfig(device="cuda", memory_share=share)

@@ -42,5 +42,5 @@ def test_more_sequences_need_more_state_and_the_same_weights() -> None:
         return sum(item.nbytes for item in plan.items if word in item.purpose)
 
     assert of(one, "weights") == of(many, "weights")
-    # 63 MB of float32 state a sequence, and both sides of the window's inputs beside it.
-    assert of(many, "recurrent") - of(one, "recurrent") == pytest.approx(63 * 68.4e6, rel=0.01)
+    # 63 MB of float32 state a sequence; both sides of the convolution's and of the window's inputs beside it.
+    assert of(many, "recurrent") - of(one, "recurrent") == pytest.approx(63 * 69.9e6, rel=0.001)

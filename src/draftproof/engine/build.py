@@ -30,7 +30,7 @@ from draftproof.engine.config import ComputeType, DrafterName, DraftPolicy, Engi
 from draftproof.engine.device_engine import DeviceEngine
 from draftproof.engine.engine import Engine
 from draftproof.engine.loop import EngineLoop
-from draftproof.engine.memory_budget import plan_of, sizes_that_fit
+from draftproof.engine.memory_budget import plan_of, room_on, sizes_that_fit
 from draftproof.engine.scheduling import scheduler_for
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
 from draftproof.hardware.weights import weigh_tensors
@@ -115,7 +115,7 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     torch.set_num_threads(threads)
     sizes = state_sizes(config, max_length)
     if device.type == "cuda":
-        sizes = _sizes_that_fit(checkpoint, spec, sizes, device)
+        sizes = _sizes_that_fit(checkpoint, spec, sizes, _room(device, config))
     target = load_target(config)
     engine: EngineLoop
     if config.uses_device_steps:
@@ -254,21 +254,26 @@ def _with_draft_head(model: DeviceModel, target: Qwen35Model, config: EngineConf
     return replace(model, head=replace(model.head, drafts=drafts))
 
 
-def _sizes_that_fit(
-    checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, device: torch.device
-) -> StateSizes:
-    """As many pages as fit, down to one sequence at its longest; refuses what does not fit even then, before
-    any of it is allocated."""
+def _room(device: torch.device, config: EngineConfig) -> int:
+    free, total = torch.cuda.mem_get_info(device)
+    return room_on(free, total, config.memory_share)
+
+
+def _sizes_that_fit(checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, room: int) -> StateSizes:
+    """As many pages as fit into `room` bytes, down to one sequence at its longest; refuses what does not fit
+    even then, before any of it is allocated."""
     weights = weigh_tensors(checkpoint.inventory.tensors.values())
-    free, _ = torch.cuda.mem_get_info(device)
-    wanted, sizes = sizes, sizes_that_fit(spec, weights, sizes, free)
+    wanted, sizes = sizes, sizes_that_fit(spec, weights, sizes, room)
     if sizes.pages < wanted.pages:
         _warn(
             f"memory holds {(sizes.pages - 1) * sizes.page_size} positions for all sequences together, not "
             f"{(wanted.pages - 1) * sizes.page_size}: sequences may have to wait for each other"
         )
-    remedy = "Lower --max-length, --max-sequences or --prefix-snapshots, or use --device cpu."
-    plan_of(spec, weights, sizes).require(free, str(checkpoint.location), remedy)
+    remedy = (
+        "Lower --max-length, --max-num-seqs or --prefix-snapshots, raise --gpu-memory-utilization if it was "
+        "given, or use --device cpu."
+    )
+    plan_of(spec, weights, sizes).require(room, str(checkpoint.location), remedy)
     return sizes
 
 

@@ -56,6 +56,8 @@ class EngineConfig:
             sequences at their longest take.
         prefix_snapshots: recurrent states that are kept so that prompts which begin alike are not computed
             again; 0 for none.
+        memory_share: most of a GPU's memory that the engine takes, above 0 and at most 1; None for all that
+            is free.
         page_size: positions of one page of keys and values.
         prompt_chunk: most prompt rows of one step.
         compute_type: precision of activations and dense weights; None for the device's own: float32 on a CPU,
@@ -75,6 +77,7 @@ class EngineConfig:
     max_length: int | None = None
     max_total_tokens: int | None = None
     prefix_snapshots: int = 0
+    memory_share: float | None = None
     page_size: int = 16
     prompt_chunk: int = 256
     compute_type: ComputeType | None = None
@@ -108,6 +111,8 @@ class EngineConfig:
             raise UsageError(f"threads must be from 1 to {MAX_THREADS}, not {self.threads}")
         if self.max_length is not None and self.max_length < 2:
             raise UsageError(f"max_length must be at least 2, not {self.max_length}")
+        if self.memory_share is not None:
+            self._check_memory_share(self.memory_share)
         if self.simulated_accept_length is not None:
             self._check_simulation(self.simulated_accept_length)
 
@@ -128,6 +133,15 @@ class EngineConfig:
         """Drafts of a window that are accepted unjudged, in thousandths; None without simulation."""
         length = self.simulated_accept_length
         return None if length is None else round((length - 1.0) * 1000)
+
+    def _check_memory_share(self, share: float) -> None:
+        if not self.uses_device_steps:
+            raise UsageError(
+                f"a share of {share:g} is one of a GPU's memory, and the device is {self.device}",
+                "Add --device cuda, or leave --gpu-memory-utilization out.",
+            )
+        if not 0.0 < share <= 1.0:
+            raise UsageError(f"the share of a GPU's memory must be above 0 and at most 1, not {share:g}")
 
     def _check_simulation(self, accept_length: float) -> None:
         if not self.uses_device_steps or self.draft_policy is not DraftPolicy.FIXED:

@@ -16,6 +16,17 @@ def plan_of(spec: ModelSpec, weights: WeightTable, sizes: StateSizes) -> MemoryP
     return memory_plan(spec, weights, sizes.slots, sizes.max_positions, sizes.window_rows, shared)
 
 
+def room_on(free: int, total: int, share: float | None) -> int:
+    """Bytes that the engine may take.
+
+    Args:
+        free: bytes of a GPU's memory that nobody has taken.
+        total: all of its bytes.
+        share: of them, for this engine alone, whatever others take; None for all that is free.
+    """
+    return free if share is None else min(free, int(share * total))
+
+
 def sizes_that_fit(spec: ModelSpec, weights: WeightTable, sizes: StateSizes, free: int) -> StateSizes:
     """The same sizes with as many of their pages as fit, but no fewer than the longest sequence needs.
 

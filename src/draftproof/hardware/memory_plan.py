@@ -45,22 +45,22 @@ class MemoryPlan:
         """Bytes for a purpose."""
         return sum(item.nbytes for item in self.items if item.purpose == purpose)
 
-    def require(self, free: int, subject: str, remedy: str) -> None:
+    def require(self, room: int, subject: str, remedy: str) -> None:
         """Refuse what does not fit.
 
         Args:
-            free: bytes that the GPU has left.
+            room: bytes that it may take.
             subject: what would be loaded.
             remedy: what may be changed about it.
 
         Raises:
             EnvironmentProblem: it needs more; the message holds the budget by group.
         """
-        if self.total <= free:
+        if self.total <= room:
             return
         groups = ", ".join(f"{item.purpose} {item.nbytes / _GIGA:.1f}" for item in self.items)
         raise EnvironmentProblem(
-            f"{subject} needs {self.total / _GIGA:.1f} GB of GPU memory and {free / _GIGA:.1f} GB are free "
+            f"{subject} needs {self.total / _GIGA:.1f} GB of GPU memory and may take {room / _GIGA:.1f} GB "
             f"({groups})",
             remedy,
         )
@@ -103,8 +103,10 @@ def memory_plan(
     groups: dict[str, float] = defaultdict(float)
     for row in weights.groups:
         groups["MTP head" if row.part is ModelPart.MTP else row.group.value] += row.nbytes
-    # Both sides of the double-buffered window inputs are kept.
-    cost = sequence_cost(shape, StateLayout(1, 0, 4, kept_rows=2 * window_rows), 1)
+    # Convolution inputs and those of the newest window have two sides.
+    columns = shape.recurrent.conv_kernel - 1 if shape.recurrent else 0
+    layout = StateLayout(1, 0, 4, extra_convolution_columns=columns, kept_rows=2 * window_rows)
+    cost = sequence_cost(shape, layout, 1)
     rows = sequences * window_rows
     # Of one layer at a time; the head has one.
     largest = max(row.nbytes / (1 if row.part is ModelPart.MTP else shape.layers) for row in weights.groups)
