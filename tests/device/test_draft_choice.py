@@ -4,6 +4,7 @@ more."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -68,6 +69,16 @@ def test_steps_of_one_form_that_follow_each_other_are_timed(small: Pair) -> None
     timed = [seconds is not None for _, seconds, _ in choice.steps]
     before = [-1, *widths[:-1]]
     assert timed == [now == earlier for now, earlier in zip(widths, before, strict=True)]
+
+
+def test_a_pause_is_no_part_of_a_step(small: Pair) -> None:
+    """Prompts of one token have no step of their own, which would lie between two requests."""
+    choice = PatternChoice([1])
+    engine = make_device_engine(small.packed, Settings(draft_tokens=1, slots=2), choice=choice)
+    for name in ("a", "b", "c"):
+        engine.run([replace(request(name), prompt_ids=(7,))])
+    untimed = sum(seconds is None for _, seconds, _ in choice.steps)
+    assert untimed == 3, "the first step of each request"
 
 
 def test_where_drafts_are_free_they_are_made(small: Pair) -> None:

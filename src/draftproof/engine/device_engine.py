@@ -234,6 +234,9 @@ class DeviceEngine(EngineLoop):
             ]
             self._observe(flight.decision, seconds, taken)
             outputs += taken
+        if not self._flights:
+            # Whatever is launched next, the device has waited for it.
+            self._read = None
         return outputs
 
     def _seconds_since_like_step(self, decision: Decision) -> float | None:
