@@ -90,6 +90,9 @@ class DeviceEngine(EngineLoop):
             DeviceRunning, request, self.model.spec, self.max_length, self._draft_tokens, held_back=1
         )
         self._scheduler.add(running.sequence)
+        if not self._running:
+            # The device has waited for it: the time since the last step is not the next one's.
+            self._read = None
         self._running[request.request_id] = running
 
     def abort(self, request_id: str) -> None:
@@ -234,9 +237,6 @@ class DeviceEngine(EngineLoop):
             ]
             self._observe(flight.decision, seconds, taken)
             outputs += taken
-        if not self._flights:
-            # Whatever is launched next, the device has waited for it.
-            self._read = None
         return outputs
 
     def _seconds_since_like_step(self, decision: Decision) -> float | None:
