@@ -94,6 +94,7 @@ def test_a_plan_with_a_broken_link_is_not_run(rules, installed, started, capsys)
         (["--stack", "vllm==0.33.0", "--drafter", "none"], "--drafter"),
         (["--stack", "native", "--gpu", "h200"], "--gpu"),
         (["--tp", "2"], "--tp"),
+        (["--stack", "sglang", "--speculative-config", "{}"], "--speculative-config"),
     ],
 )
 def test_options_of_the_other_kind_of_server_are_refused_by_name(options, refused, started, capsys):
@@ -102,20 +103,87 @@ def test_options_of_the_other_kind_of_server_are_refused_by_name(options, refuse
     assert started == []
 
 
-@pytest.mark.parametrize("form", [["--json"], []])
-def test_our_own_servers_settings_can_be_looked_at(form, capsys):
-    words = ["--max-num-seqs", "3", "--api-key", "secret", "--context-length", "99", "--dry-run", *form]
-    assert run(["serve", "tiny", *words]) == 0
-    shown = capsys.readouterr().out
-    assert "secret" not in shown
-    if form:
-        settings = json.loads(shown)
-        assert (settings["max_sequences"], settings["max_length"]) == (3, 99)
-        assert settings["api_keys"] == "1 given"
-    else:
-        assert re.search(r"^max_sequences +3 +given$", shown, re.M)
-        for name in ("port", "draft_policy", "prefix_snapshots"):
-            assert re.search(rf"^{name} .* default$", shown, re.M)
+def settings(capsys, *words):
+    """What `--dry-run --json` shows."""
+    assert run(["serve", *words, "--dry-run", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def sources(capsys, *words):
+    """Where `--dry-run` says that each setting comes from."""
+    assert run(["serve", *words, "--dry-run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    return {line.split()[0]: re.split(r" {2,}", line)[-1].strip() for line in lines}
+
+
+def test_our_own_servers_settings_can_be_looked_at(capsys):
+    words = ["tiny", "--max-num-seqs", "3", "--api-key", "secret", "--context-length", "99"]
+    shown = settings(capsys, *words)
+    assert (shown["max_sequences"], shown["max_length"]) == (3, 99)
+    assert shown["api_keys"] == "1 given"
+    assert "secret" not in json.dumps(shown)
+
+
+def test_every_setting_says_where_it_comes_from(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "options.yaml"
+    file.write_text("port: 9000\nmax-model-len: 64\nmax-num-seqs: 2\nk: 5\n")
+    monkeypatch.setenv("DRAFTPROOF_SERVE_MAX_NUM_SEQS", "3")
+    monkeypatch.setenv("DRAFTPROOF_SERVE_K", "4")
+    words = ["tiny", "--config", str(file), "--k", "0", "--no-enable-prefix-caching"]
+    shown, named = settings(capsys, *words), sources(capsys, *words)
+    assert (shown["port"], named["port"]) == (9000, "file")
+    assert (shown["max_length"], named["max_length"]) == (64, "file")
+    assert (shown["max_sequences"], named["max_sequences"]) == (3, "environment")
+    assert (shown["draft_tokens"], named["draft_tokens"]) == (0, "command line")
+    assert (shown["drafter"], named["drafter"]) == ("none", "command line")
+    assert (shown["prefix_snapshots"], named["prefix_snapshots"]) == (0, "command line")
+    assert (shown["host"], named["host"]) == ("127.0.0.1", "default")
+
+
+def test_the_checkpoint_may_be_named_as_other_stacks_do(tmp_path, capsys):
+    file = tmp_path / "options.yaml"
+    file.write_text("model: tiny\n")
+    for words in (
+        ["--model-path", "tiny"],
+        ["--model", "tiny"],
+        ["--config", str(file)],
+        ["tiny", "--model", "tiny"],
+    ):
+        settings(capsys, *words)
+    assert run(["serve", "tiny", "--model-path", "other", "--dry-run"]) == 2
+    assert "two checkpoints are named: tiny and, by --model-path, other" in capsys.readouterr().err
+    assert run(["serve", "--dry-run"]) == 2
+    assert "no checkpoint is named" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON object: no JSON at line 1"),
+        ("[3]", "the top level is no object"),
+        ("", "is no JSON object"),
+    ],
+)
+def test_a_speculative_config_is_a_json_object(text, message, capsys):
+    assert run(["serve", "tiny", "--speculative-config", text, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_command_line_of_sglang_and_one_of_vllm_mean_the_same(capsys):
+    sglang = ["--model-path", "tiny", "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "2"]
+    sglang += [
+        "--speculative-eagle-topk",
+        "1",
+        "--speculative-num-draft-tokens",
+        "3",
+        "--disable-radix-cache",
+    ]
+    sglang += ["--context-length", "64", "--max-running-requests", "2", "--device", "cuda"]
+    vllm = ["tiny", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}']
+    vllm += ["--max-model-len", "64", "--max-num-seqs", "2", "--device", "cuda", "--no-enable-prefix-caching"]
+    first = settings(capsys, *sglang, "--mem-fraction-static", "0.8")
+    assert first == settings(capsys, *vllm, "--gpu-memory-utilization", "0.8")
+    assert (first["draft_tokens"], first["prefix_snapshots"], first["memory_share"]) == (2, 0, 0.8)
 
 
 @pytest.mark.parametrize("option", ["--reasoning-parser", "--tool-call-parser"])

@@ -183,7 +183,7 @@ def build(words: Sequence[str]) -> typer.Typer:
         help_text = function.__doc__ if function is not _not_loaded else command.summary
         app.command(
             command.name,
-            cls=_WithoutVariables,
+            cls=_WithVariables,
             help=help_text,
             short_help=command.summary,
             context_settings={"auto_envvar_prefix": command.environment},
@@ -191,13 +191,17 @@ def build(words: Sequence[str]) -> typer.Typer:
     return app
 
 
-class _WithoutVariables(TyperCommand):
-    """Help that does not repeat the name of an environment variable for every option."""
+class _WithVariables(TyperCommand):
+    """Every long name of an option is an environment variable too, and help does not repeat them."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
+        prefix = self.context_settings.get("auto_envvar_prefix")
         for parameter in self.params:
+            names = [name.strip("-").replace("-", "_") for name in parameter.opts if name.startswith("--")]
             parameter.show_envvar = False  # type: ignore[attr-defined]
+            if prefix and names:
+                parameter.envvar = [f"{prefix}_{name.upper()}" for name in names]
 
 
 def _not_loaded() -> None:

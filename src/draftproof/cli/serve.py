@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from draftproof.cli.checkpoint_argument import CheckpointArgument
+from draftproof.cli.brought_options import (
+    DropPrefixesOption,
+    KeepPrefixesOption,
+    MemoryShareOption,
+    ModelPathOption,
+    ServedCheckpointArgument,
+    SpeculativeConfigOption,
+    TreeWidthOption,
+    WindowTokensOption,
+    json_object,
+    one_checkpoint,
+)
+from draftproof.cli.config_file import ConfigFileOption
 from draftproof.cli.console import write_text
 from draftproof.cli.engine_options import (
     ChunkOption,
@@ -19,6 +31,7 @@ from draftproof.cli.engine_options import (
     ThreadsOption,
 )
 from draftproof.cli.planning import one_stack
+from draftproof.cli.server_engine import DEFAULT_DRAFTS, EngineOptions, engine_config
 from draftproof.cli.server_options import (
     ApiKeyOption,
     ChatTemplateOption,
@@ -37,12 +50,12 @@ from draftproof.cli.server_options import (
     SamplingSource,
     SamplingSourceOption,
     ServerRequest,
+    SettingSource,
     SimulatedOption,
     SnapshotsOption,
     StallOption,
     ToolParserOption,
     TotalTokensOption,
-    default_snapshots,
     require_qwen_format,
     shown_settings,
 )
@@ -75,13 +88,23 @@ PLAN_ONLY = (
     "cache_type",
 )
 """Options that describe a deployment of another stack; our own server looks at the machine itself."""
-BOTH = ("checkpoint", "stack", "draft_tokens", "max_length", "max_num_seqs", "dry_run", "as_json")
+BOTH = (
+    "checkpoint",
+    "model_path",
+    "stack",
+    "draft_tokens",
+    "max_length",
+    "max_num_seqs",
+    "dry_run",
+    "as_json",
+)
 
 
 def serve(
     context: typer.Context,
-    checkpoint: CheckpointArgument,
+    checkpoint: ServedCheckpointArgument = None,
     stack: StackOption = None,
+    config: ConfigFileOption = None,
     host: HostOption = "127.0.0.1",
     port: PortOption = 8000,
     api_key: ApiKeyOption = None,
@@ -89,11 +112,15 @@ def serve(
     allowed_origin: OriginOption = None,
     drafter: DrafterOption = DrafterName.NEXTN,
     draft_tokens: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--k", "--draft-tokens", "--speculative-num-steps", min=0, help="Most drafts per verify pass (K)."
+            "--k",
+            "--draft-tokens",
+            "--speculative-num-steps",
+            min=0,
+            help="Most drafts per verify pass (K); 3 if not given.",
         ),
-    ] = 3,
+    ] = None,
     draft_policy: DraftPolicyOption = DraftPolicy.ADAPTIVE,
     draft_vocabulary: DraftVocabularyOption = FREQUENT,
     max_length: Annotated[
@@ -129,6 +156,13 @@ def serve(
     stall_seconds: StallOption = 60.0,
     drain_seconds: DrainOption = 30.0,
     request_seconds: RequestSecondsOption = None,
+    model_path: ModelPathOption = None,
+    speculative_config: SpeculativeConfigOption = None,
+    window_tokens: WindowTokensOption = None,
+    tree_width: TreeWidthOption = None,
+    keep_prefixes: KeepPrefixesOption = None,
+    drop_prefixes: DropPrefixesOption = None,
+    memory_share: MemoryShareOption = None,
     chat_template: ChatTemplateOption = None,
     reasoning_parser: ReasoningParserOption = None,
     tool_call_parser: ToolParserOption = None,
@@ -155,38 +189,48 @@ def serve(
     with a broken link is not run.
 
     Every option is also read from the environment: DRAFTPROOF_SERVE_MAX_NUM_SEQS stands for --max-num-seqs.
+    The command line wins over the environment, and the environment over a file that --config names.
 
     Exit codes: 0 after an orderly end, 1 the checkpoint or a link is broken, 2 usage, 4 something is missing
     or the address is in use; with another stack those of its server, and with --dry-run those of
     `draftproof plan`.
     """
+    named = one_checkpoint(checkpoint, model_path)
     wanted = None if stack is None else one_stack(stack, "serve")
     if wanted is not None and wanted.kind is not StackKind.NATIVE:
         _refuse(context, _native_only(context), f"--stack {stack}")
         from draftproof.cli.stack_server import serve_on_stack
 
-        load = Load(draft_tokens, max_length, max_num_seqs or 1, cache_type)
+        drafts = DEFAULT_DRAFTS if draft_tokens is None else draft_tokens
+        load = Load(drafts, max_length, max_num_seqs or 1, cache_type)
         options = GpuOptions(gpu, capability, memory, bandwidth)
         request = deployment_request(stack, None, options, tensor_parallel, load)
-        return serve_on_stack(checkpoint, wanted, request, dry_run)
+        return serve_on_stack(named, wanted, request, dry_run)
     _refuse(context, PLAN_ONLY, "draftproof's own server")
     require_qwen_format(reasoning_parser, tool_call_parser)
-    sequences = max_num_seqs or EngineConfig.max_sequences
-    engine = EngineConfig(
-        drafter=DrafterName.NONE if draft_tokens == 0 else drafter,
-        draft_tokens=draft_tokens,
-        draft_policy=draft_policy,
-        draft_vocabulary=draft_vocabulary,
-        max_sequences=sequences,
-        max_length=max_length,
-        max_total_tokens=max_total_tokens,
-        prefix_snapshots=default_snapshots(sequences) if prefix_snapshots is None else prefix_snapshots,
-        prompt_chunk=prompt_chunk,
-        compute_type=dtype,
-        weight_storage=weights,
-        device=device,
-        threads=threads,
-        simulated_accept_length=simulate_accept_length,
+    engine = engine_config(
+        EngineOptions(
+            drafter=drafter,
+            draft_tokens=draft_tokens,
+            speculative_config=json_object("--speculative-config", speculative_config),
+            window_tokens=window_tokens,
+            drafts_per_position=tree_width,
+            draft_policy=draft_policy,
+            draft_vocabulary=draft_vocabulary,
+            max_sequences=max_num_seqs,
+            max_length=max_length,
+            max_total_tokens=max_total_tokens,
+            prefix_snapshots=prefix_snapshots,
+            keeps_prefixes=keep_prefixes,
+            drops_prefixes=drop_prefixes,
+            memory_share=memory_share,
+            prompt_chunk=prompt_chunk,
+            compute_type=dtype,
+            weight_storage=weights,
+            device=device,
+            threads=threads,
+            simulated_accept_length=simulate_accept_length,
+        )
     )
     server = ServerRequest(
         host=host,
@@ -205,11 +249,11 @@ def serve(
         log_level=log_level,
     )
     if dry_run:
-        return _print_settings(engine, server, as_json)
+        return _print_settings(context, engine, server, as_json)
     # FastAPI takes a third of a second to import, and `--help` has no use for it.
     from draftproof.cli.native_server import serve_natively
 
-    return serve_natively(checkpoint, engine, server)
+    return serve_natively(named, engine, server)
 
 
 def _native_only(context: typer.Context) -> tuple[str, ...]:
@@ -224,16 +268,24 @@ def _refuse(context: typer.Context, names: tuple[str, ...], where: str) -> None:
     """
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+        if parameter.name in names and source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP"):
             raise UsageError(f"{parameter.opts[0]} means nothing to {where}", "Leave it out.")
 
 
-def _print_settings(engine: EngineConfig, server: ServerRequest, as_json: bool) -> int:
-    settings = shown_settings(engine, server)
+def _print_settings(
+    context: typer.Context, engine: EngineConfig, server: ServerRequest, as_json: bool
+) -> int:
+    settings = shown_settings(engine, server, lambda parameter: _source(context, parameter))
     if as_json:
         write_text(json.dumps({name: value for name, value, _ in settings}, indent=2) + "\n")
         return 0
     width = max(len(name) for name, _, _ in settings)
-    for name, value, is_given in settings:
-        write_text(f"{name:<{width}}  {value!s:<12} {'given' if is_given else 'default'}\n")
+    for name, value, source in settings:
+        write_text(f"{name:<{width}}  {value!s:<12} {source.value}\n")
     return 0
+
+
+def _source(context: typer.Context, parameter: str) -> SettingSource:
+    """Where a parameter's value comes from."""
+    source = context.get_parameter_source(parameter)
+    return SettingSource.named("" if source is None else source.name)

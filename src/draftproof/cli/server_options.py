@@ -3,6 +3,7 @@ that mean the same work too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -22,8 +23,6 @@ _OUTPUT = "Logs and metrics"
 
 QWEN_REASONING_PARSERS = ("qwen3", "qwen3_5", "qwen3-thinking")
 QWEN_TOOL_PARSERS = ("qwen3_coder", "qwen3_xml", "qwen3_5")
-
-SNAPSHOTS_PER_SEQUENCE = 4
 
 
 class SamplingSource(Enum):
@@ -229,19 +228,58 @@ def require_qwen_format(reasoning_parser: str | None, tool_parser: str | None) -
             )
 
 
-def default_snapshots(max_sequences: int) -> int:
-    """Kept prompts when nobody asked for a number: what a few conversations for each sequence need."""
-    return SNAPSHOTS_PER_SEQUENCE * max_sequences
+class SettingSource(Enum):
+    """Where a setting comes from, the strongest first."""
+
+    COMMAND_LINE = "command line"
+    ENVIRONMENT = "environment"
+    FILE = "file"
+    DEFAULT = "default"
+
+    @staticmethod
+    def named(name: str) -> SettingSource:
+        """By the name that the command line's library has for it."""
+        return _SOURCES.get(name, SettingSource.DEFAULT)
 
 
-def shown_settings(engine: EngineConfig, server: ServerRequest) -> list[tuple[str, object, bool]]:
-    """Every setting in force: name, value, and whether it was given."""
-    own = EngineConfig(
-        draft_policy=DraftPolicy.ADAPTIVE, prefix_snapshots=default_snapshots(engine.max_sequences)
-    )
-    defaults = {**asdict(own), **ServerRequest().settings()}
+_SOURCES = {
+    "COMMANDLINE": SettingSource.COMMAND_LINE,
+    "ENVIRONMENT": SettingSource.ENVIRONMENT,
+    "DEFAULT_MAP": SettingSource.FILE,
+}
+_PARAMETERS = {
+    "draft_tokens": ("draft_tokens", "speculative_config"),
+    "max_sequences": ("max_num_seqs",),
+    "prefix_snapshots": ("prefix_snapshots", "keep_prefixes", "drop_prefixes"),
+    "compute_type": ("dtype",),
+    "weight_storage": ("weights",),
+    "simulated_accept_length": ("simulate_accept_length",),
+    "api_keys": ("api_key",),
+    "model_names": ("served_model_name",),
+    "allowed_origins": ("allowed_origin",),
+    "sampling_source": ("sampling_defaults",),
+}
+"""Parameters of the command that decide a setting of another name."""
+
+
+def shown_settings(
+    engine: EngineConfig, server: ServerRequest, source: Callable[[str], SettingSource]
+) -> list[tuple[str, object, SettingSource]]:
+    """Every setting in force: name, value, and the strongest source that decides it.
+
+    Args:
+        engine: the engine's.
+        server: everything else.
+        source: of a parameter of the command.
+    """
+    strength = list(SettingSource)
     settings = {**asdict(engine), **server.settings()}
-    return [(name, _plain(value), value != defaults[name]) for name, value in settings.items()]
+    # Without drafts there is no drafter.
+    deciding = _PARAMETERS if engine.draft_tokens else {**_PARAMETERS, "drafter": ("drafter", "draft_tokens")}
+    return [
+        (name, _plain(value), min(map(source, deciding.get(name, (name,))), key=strength.index))
+        for name, value in settings.items()
+    ]
 
 
 def _plain(value: object) -> object:
