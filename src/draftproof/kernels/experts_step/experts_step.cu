@@ -11,7 +11,8 @@
 // before the routing is.
 //
 // The rows are read and prepared before the wait for the kernel ahead: that is the routing, which reads them too and lets
-// this one start when it has waited itself. So they must have been written before that kernel.
+// this one start when it has waited itself. So they must have been written before that kernel. The warp that fills the
+// rings and those that fetch wait for it; what they hand over comes before the rows are overwritten.
 //
 // Definitions: HIDDEN, INTERMEDIATE; FORMAT, SHARED_FORMAT (0 BF16, 1 FP8, 2 NVFP4, SHARED_FORMAT 3 for none);
 // BLOCK_SCALED, SHARED_BLOCK_SCALED (0 or 1, FP8); ROWS (4 or 8); GROUPS, STAGES.
@@ -85,60 +86,70 @@ struct Consumer {
     }
   }
 
-  // One expert of a stage of down: part of 16 outputs of all rows.
-  template <int F, bool SCALED> __device__ __forceinline__ void expert(const Matrix& matrix, size_t expert, int entry, int tile, int slice,
-                                                                      int place, const uint8_t* stage_bytes, Operand<F, ROWS>* operand, float* total) const {
+  // A stage of down: part of 16 outputs of all rows, for `count` experts from `entry` on. All of them are loaded before the
+  // first is multiplied, so that their latencies run side by side; where there are fewer than UNITS, the last one is taken
+  // again and weighs nothing.
+  template <int F, bool SCALED, int UNITS, bool IS_SHARED>
+  __device__ __forceinline__ void experts(const Matrix& matrix, int entry, int count, int tile, int slice,
+                                          Operand<F, ROWS> (*operand)[Cut<F>::down_spans], float* total) const {
     typedef Operand<F, ROWS> H;
-    const int first = memory.first_pair[entry], row = H::row(lane);
-    const uint32_t live = memory.live[entry];
-    const int end = first + __popc(live);
+    const int row = H::row(lane), span = (slice * 4 + warp) * Cut<F>::down_spans, last = entry + count - 1;
+    const int end = memory.first_pair[last] + __popc((uint32_t)memory.live[last]);
 #pragma unroll
     for (int w = 0; w < LOADERS; w++)
       while (load_acquire(shared_address(&memory.loaded[w])) < (end - w + LOADERS - 1) / LOADERS) {}
-    const int pair = first + __popc(live & ((1u << row) - 1));
-    const int span = (slice * 4 + warp) * Cut<F>::down_spans;
-    const uint32_t base = (live >> row & 1 ? activations + pair * H_STRIDE + span * 256 : zeros) + H::offset(lane);
 #pragma unroll
-    for (int i = 0; i < Cut<F>::down_spans; i++) operand[i].load(base + i * 256, lane);
-    float c[4] = {0.f, 0.f, 0.f, 0.f};
-    const uint8_t* b = stage_bytes + place * Cut<F>::slice_bytes + warp * (Cut<F>::slice_bytes / 4);
+    for (int j = 0; j < UNITS; j++) {
+      const int which = min(entry + j, last);
+      const uint32_t live = memory.live[which];
+      const int pair = memory.first_pair[which] + __popc(live & ((1u << row) - 1));
+      const uint32_t base = (live >> row & 1 ? activations + pair * H_STRIDE + span * 256 : zeros) + H::offset(lane);
 #pragma unroll
-    for (int i = 0; i < Cut<F>::down_spans; i++, b += Chunk<F>::span_bytes) {
-      static_assert(!SCALED || Cut<F>::down_spans == 1, "one block scale");
-      multiply_span<F, ROWS>(b, operand[i], lane, c, masks);
+      for (int i = 0; i < Cut<F>::down_spans; i++) operand[j][i].load(base + i * 256, lane);
     }
-    float scale = undo<F, F>(), scale8 = scale;
-    if (matrix.row_scale != nullptr) {
-      const float* rows = (const float*)(stage_bytes + SCALES + place * 64) + (lane >> 2);
-      scale *= rows[0]; scale8 *= rows[8];
+    const uint8_t* stage_bytes = wait_stage();
+    float c[UNITS][4] = {};
+#pragma unroll
+    for (int j = 0; j < UNITS; j++) {
+      const uint8_t* b = stage_bytes + j * Cut<F>::slice_bytes + warp * (Cut<F>::slice_bytes / 4);
+#pragma unroll
+      for (int i = 0; i < Cut<F>::down_spans; i++, b += Chunk<F>::span_bytes) {
+        static_assert(!SCALED || Cut<F>::down_spans == 1, "one block scale");
+        multiply_span<F, ROWS>(b, operand[j][i], lane, c[j], masks);
+      }
     }
-    if (SCALED) {
-      const float block = __ldg(matrix.block_scale + (expert * (HIDDEN / 128) + tile / 8) * (INTERMEDIATE / 128) + span);
-      scale *= block; scale8 *= block;
+#pragma unroll
+    for (int j = 0; j < UNITS; j++) {
+      float scale = undo<F, F>(), scale8 = scale;
+      if (matrix.row_scale != nullptr) {
+        const float* rows = (const float*)(stage_bytes + SCALES + j * 64) + (lane >> 2);
+        scale *= rows[0]; scale8 *= rows[8];
+      }
+      if (SCALED) {
+        const size_t expert = IS_SHARED ? 0 : memory.expert[min(entry + j, last)];
+        const float block = __ldg(matrix.block_scale + (expert * (HIDDEN / 128) + tile / 8) * (INTERMEDIATE / 128) + span);
+        scale *= block; scale8 *= block;
+      }
+      // Where the last sum adds columns n and n + 4, repeated columns are left out.
+      if (j >= count || (X::folded && !H::folded && ROWS == 4 && (lane & 2))) scale = scale8 = 0.f;
+      total[0] = fmaf(c[j][0], scale, total[0]); total[1] = fmaf(c[j][1], scale, total[1]);
+      total[2] = fmaf(c[j][2], scale8, total[2]); total[3] = fmaf(c[j][3], scale8, total[3]);
     }
-    // Where the last sum adds columns n and n + 4, repeated columns are left out.
-    if (X::folded && !H::folded && ROWS == 4 && (lane & 2)) scale = scale8 = 0.f;
-    total[0] = fmaf(c[0], scale, total[0]); total[1] = fmaf(c[1], scale, total[1]);
-    total[2] = fmaf(c[2], scale8, total[2]); total[3] = fmaf(c[3], scale8, total[3]);
   }
   __device__ __forceinline__ void down(int tile, int routed, float* total) {
-    Operand<SHARED, ROWS> shared_operand[S::down_spans];
+    Operand<SHARED, ROWS> shared_operand[1][S::down_spans];
     if (HAS_SHARED)
       for (int slice = 0; slice < S::slices; slice++, stage++)
         if (mine()) {
-          expert<SHARED, SHARED_BLOCK_SCALED>(layer.shared_down, 0, 0, tile, slice, 0, wait_stage(), shared_operand, total);
+          experts<SHARED, SHARED_BLOCK_SCALED, 1, true>(layer.shared_down, 0, 1, tile, slice, shared_operand, total);
           pass_stage();
         }
     Operand<FORMAT, ROWS> operand[R::units][R::down_spans];
     for (int index = 0; index < routed; index += R::units)
       for (int slice = 0; slice < R::slices; slice++, stage++)
         if (mine()) {
-          const uint8_t* b = wait_stage();
-#pragma unroll
-          for (int j = 0; j < R::units; j++) {
-            const int entry = HAS_SHARED + index + j;
-            if (index + j < routed) expert<FORMAT, BLOCK_SCALED>(layer.down, memory.expert[entry], entry, tile, slice, j, b, operand[j], total);
-          }
+          experts<FORMAT, BLOCK_SCALED, R::units, false>(layer.down, HAS_SHARED + index, min(R::units, routed - index), tile, slice, operand,
+                                                         total);
           pass_stage();
         }
   }
@@ -153,7 +164,9 @@ __device__ __forceinline__ void prepare_rows(Memory& memory, const bfloat16* res
   for (int q = 0; q < each; q++) {
     const int piece = q * WARPS + warp, row = piece % ROWS, at = piece / ROWS * 256 + lane * 8;
     if (piece >= pieces) break;
-    raw[q] = row < rows ? load_fresh_16(residual + (size_t)row * HIDDEN + at) : make_uint4(0, 0, 0, 0);
+    raw[q] = weights[q][0] = weights[q][1] = make_uint4(0, 0, 0, 0);
+    if (row >= rows) continue;
+    raw[q] = load_fresh_16(residual + (size_t)row * HIDDEN + at);
     weights[q][0] = load_fresh_16(norm + at); weights[q][1] = load_fresh_16(norm + at + 4);
   }
 #pragma unroll
@@ -182,12 +195,12 @@ __device__ __forceinline__ void prepare_rows(Memory& memory, const bfloat16* res
 // What a thread finishes of a tile of down: one output of one row.
 struct Output {
   bfloat16* place;
-  float before;
+  bfloat16 before;
   int row, feature;
   __device__ __forceinline__ Output(bfloat16* residual, int tile, int rows) {
     row = threadIdx.x >> 4; feature = threadIdx.x & 15;
     place = residual + (size_t)row * HIDDEN + tile * 16 + feature;
-    before = row < rows ? widen(load_fresh_2(place)) : 0.f;
+    before = row < rows ? load_fresh_2(place) : 0;
   }
   // The sums of all warps, added to the residual.
   __device__ __forceinline__ void finish(Memory& memory, const float* total, int rows, int warp, int lane) const {
@@ -198,7 +211,7 @@ struct Output {
     float sum = 0.f;
 #pragma unroll
     for (int w = 0; w < WARPS; w++) sum += memory.outputs[w][feature][row];
-    *place = narrow(before + sum);
+    *place = narrow(widen(before) + sum);
   }
 };
 
@@ -243,7 +256,6 @@ extern "C" __global__ __launch_bounds__(THREADS, 1) void experts_step(
   const int routed = memory.routed;
   const Work work(routed);
   consumer.gate_up(work);
-  wait_for_predecessors();  // before the rows are overwritten
   sync_threads_of(LISTED_FOR_CONSUMERS, LISTED_FOR_CONSUMERS_THREADS);
   for (int j = 0; j < work.out_tiles; j++) {
     float total[4] = {0.f, 0.f, 0.f, 0.f};

@@ -35,7 +35,7 @@ RING_BYTES = 96 * 1024
 """Weights in flight on one multiprocessor: less than half of its shared memory, so that the next kernel's
 ring finds room beside it."""
 SMALL_RING_BYTES = 64 * 1024
-"""For weights that have to be decoded: more in flight gains nothing."""
+"""For INT8 and NVFP4, which have to be decoded: more in flight gains nothing."""
 LARGE_RING_BYTES = 128 * 1024
 """For larger matrices. In a chain of its own kind 192 KiB are 5 % faster; in a step, behind the experts, 128
 are, by 2.4 us a layer."""
@@ -101,6 +101,7 @@ def choose_plan(matrix: PackedMatrix, rows: int) -> Plan:
 def _cut(matrix: PackedMatrix, units: int, size: int, sets: int) -> tuple[Plan, int]:
     """A plan with one stage, and the bytes that its stages should have."""
     is_bf16, is_nvfp4 = matrix.format is WeightFormat.BF16, matrix.format is WeightFormat.NVFP4
+    is_fp8 = matrix.format is WeightFormat.FP8
     per_multiprocessor = matrix.blocks.shape[0] * units * size // MULTIPROCESSORS
     is_large = per_multiprocessor > MANY_BYTES
     if units * sets > MOST_UNITS_KEPT:
@@ -110,18 +111,18 @@ def _cut(matrix: PackedMatrix, units: int, size: int, sets: int) -> tuple[Plan, 
         least = 16
     warps = _even_warps(units, least)
     if warps == 16:
-        narrow = HALVES_RING_BYTES if matrix.format is WeightFormat.FP8 else NARROW_RING_BYTES
+        narrow = HALVES_RING_BYTES if is_fp8 else NARROW_RING_BYTES
         return Plan(warps, 1, 1, resident=1), WIDE_RING_BYTES if is_bf16 else narrow
     step = min(2, -(-units // warps))
     # Decoding keeps the warps busy: two blocks hide each other's waits.
     if is_large and not is_bf16 and sets == 1 and warps == 8 and matrix.behind is None:
         return Plan(warps, step if is_nvfp4 else 1, 1, blocks=2), BLOCK_OF_TWO_BYTES
-    ring = SMALL_RING_BYTES
+    ring = RING_BYTES if is_fp8 else SMALL_RING_BYTES
     if is_bf16:
         ring = LARGE_RING_BYTES if is_large else RING_BYTES
         ring = HEAD_RING_BYTES if per_multiprocessor > HEAD_BYTES else ring
     # FP8 beside BF16 needs more registers than two blocks would have.
-    are_two = warps <= 8 and sets == 1 and matrix.format is not WeightFormat.FP8
+    are_two = warps <= 8 and sets == 1 and not is_fp8
     return Plan(warps, step, 1, resident=2 if are_two else 1), ring
 
 
