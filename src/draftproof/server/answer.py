@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -11,19 +10,15 @@ from typing import Any, Protocol
 from fastapi import Request
 from starlette.responses import Response
 
-from draftproof.errors import DraftproofError
 from draftproof.server.answer_head import AnswerHead
 from draftproof.server.choices import choice_chunks
 from draftproof.server.client_watch import while_connected
 from draftproof.server.context import ServerContext
-from draftproof.server.errors import ApiError
-from draftproof.server.event_stream import DONE, EventStream, event
+from draftproof.server.event_stream import DONE, EventStream, error_event, event
 from draftproof.server.json_response import JsonResponse
 from draftproof.server.usage import ChoiceUsage, metrics_of, usage_of
 from draftproof.serving.client import EngineClient, GenerationFailed
 from draftproof.serving.messages import FailureKind, GenerationChunk, GenerationRequest
-
-logger = logging.getLogger("draftproof.server")
 
 
 class Choice(Protocol):
@@ -92,12 +87,10 @@ async def streamed_answer(context: ServerContext, request: Request, call: Call) 
     """The answer as events.
 
     Raises:
-        ApiError, DraftproofError: it ended before its first event.
+        ApiError, DraftproofError: it ended before it began.
     """
     events = _events(context.client, call)
-    return await EventStream.open(
-        request.receive, events, call.head.headers, context.settings.stalled_seconds
-    )
+    return await EventStream.open(request.receive, events, error_event, call.head.headers, context.settings)
 
 
 async def _whole(client: EngineClient, call: Call) -> dict[str, Any]:
@@ -131,24 +124,14 @@ def _joined(chunks: Sequence[GenerationChunk]) -> GenerationChunk:
 
 
 async def _events(client: EngineClient, call: Call) -> AsyncGenerator[bytes, None]:
-    """The stream's events. An error after the first one is an event too, as the status has been sent by then;
-    nothing says that such an answer is whole."""
+    """The stream's events."""
     head = call.head.fields(call.chunk_kind)
-    has_begun = False
-    try:
-        async with aclosing(choice_chunks(client, call.requests)) as arriving:
-            async for item in arriving:
-                entries = call.choices[item.index].entries(item.chunk)
-                if entries:
-                    yield b"".join([event(_chunk(head, call, entry)) for entry in entries])
-                    has_begun = True
-        yield (event(_last_chunk(head, call)) if call.includes_usage else b"") + DONE
-    except Exception as error:
-        if not has_begun:
-            raise
-        if not isinstance(error, (ApiError, DraftproofError)):
-            logger.exception("a stream failed")
-        yield event(ApiError.of(error).body())
+    async with aclosing(choice_chunks(client, call.requests)) as arriving:
+        async for item in arriving:
+            entries = call.choices[item.index].entries(item.chunk)
+            if entries:
+                yield b"".join([event(_chunk(head, call, entry)) for entry in entries])
+    yield (event(_last_chunk(head, call)) if call.includes_usage else b"") + DONE
 
 
 def _chunk(head: dict[str, Any], call: Call, entry: dict[str, Any]) -> dict[str, Any]:

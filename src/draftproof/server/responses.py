@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, cast
@@ -12,7 +11,6 @@ import orjson
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from draftproof.errors import DraftproofError
 from draftproof.server.answer import Call
 from draftproof.server.chat import chat_call
 from draftproof.server.chat_choice import ChatChoice
@@ -34,7 +32,6 @@ from draftproof.speculation.acceptance import FinishReason
 
 PATH = "/v1/responses"
 Json = dict[str, Any]
-logger = logging.getLogger("draftproof.server")
 
 
 @dataclass(frozen=True)
@@ -73,6 +70,30 @@ class ResponseCall:
         }
 
 
+class NumberedEvents:
+    """Encodes the events of one stream, which carry their types and numbers."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def bytes_of(self, events: Sequence[Json]) -> bytes:
+        """The next events of the stream."""
+        first, self._next = self._next, self._next + len(events)
+        return b"".join(
+            b"event: "
+            + event["type"].encode()
+            + b"\ndata: "
+            + orjson.dumps({**event, "sequence_number": number})
+            + b"\n\n"
+            for number, event in enumerate(events, first)
+        )
+
+    def failure(self, error: ApiError) -> bytes:
+        """The last event of a stream that cannot be finished."""
+        event = {"type": "error", "code": error.code, "message": error.message, "param": error.param}
+        return self.bytes_of([event])
+
+
 def responses_router(context: ServerContext, policy: FieldPolicy) -> APIRouter:
     """The route."""
     router = APIRouter(route_class=JsonRoute)
@@ -85,8 +106,9 @@ def responses_router(context: ServerContext, policy: FieldPolicy) -> APIRouter:
         made = await _call_of(context, body, request)
         headers = made.call.head.headers
         if body.stream:
-            events = _events(context.client, made)
-            return await EventStream.open(request.receive, events, headers, context.settings.stalled_seconds)
+            encoded = NumberedEvents()
+            events = _events(context.client, made, encoded)
+            return await EventStream.open(request.receive, events, encoded.failure, headers, context.settings)
         content = await while_connected(request.receive, _whole(context.client, made))
         return JsonResponse(content, headers=headers)
 
@@ -131,47 +153,27 @@ async def _whole(client: EngineClient, made: ResponseCall) -> Json:
     return made.response(output, status)
 
 
-async def _events(client: EngineClient, made: ResponseCall) -> AsyncGenerator[bytes, None]:
-    """The stream's events, numbered; an error after the first one is an event too."""
+async def _events(
+    client: EngineClient, made: ResponseCall, encoded: NumberedEvents
+) -> AsyncGenerator[bytes, None]:
+    """The stream's events."""
     output = OutputItems()
-    status, number = INCOMPLETE, 0
+    status = INCOMPLETE
     waiting: list[Json] = [
         {"type": f"response.{kind}", "response": made.response(output, IN_PROGRESS)}
         for kind in ("created", "in_progress")
     ]
-    try:
-        async with aclosing(choice_chunks(client, made.call.requests)) as arriving:
-            async for item in arriving:
-                for part in made.choice.parts(item.chunk):
-                    waiting += output.push(part)
-                status = _status(item.chunk.finish_reason)
-                if waiting:
-                    yield _encoded(waiting, number)
-                    number += len(waiting)
-                    waiting = []
-        last = {"type": f"response.{status}", "response": made.response(output, status)}
-        closing = output.finish(status)
-        yield _encoded([*closing, last], number)
-    except Exception as error:
-        if not number:
-            raise
-        if not isinstance(error, (ApiError, DraftproofError)):
-            logger.exception("a stream failed")
-        detail = ApiError.of(error)
-        failure = {"type": "error", "code": detail.code, "message": detail.message, "param": detail.param}
-        yield _encoded([failure], number)
-
-
-def _encoded(events: Iterable[Json], number: int) -> bytes:
-    """Events with their types and numbers, the first of which is `number`."""
-    return b"".join(
-        b"event: "
-        + event["type"].encode()
-        + b"\ndata: "
-        + orjson.dumps({**event, "sequence_number": index})
-        + b"\n\n"
-        for index, event in enumerate(events, number)
-    )
+    async with aclosing(choice_chunks(client, made.call.requests)) as arriving:
+        async for item in arriving:
+            for part in made.choice.parts(item.chunk):
+                waiting += output.push(part)
+            status = _status(item.chunk.finish_reason)
+            if waiting:
+                yield encoded.bytes_of(waiting)
+                waiting = []
+    closing = output.finish(status)
+    last = {"type": f"response.{status}", "response": made.response(output, status)}
+    yield encoded.bytes_of([*closing, last])
 
 
 def _status(reason: FinishReason | None) -> str:

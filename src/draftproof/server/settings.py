@@ -40,6 +40,9 @@ class ServerSettings:
         max_logprobs: most `top_logprobs`.
         request_seconds: a request that is not finished after so long ends with an error; None for no limit.
         stalled_seconds: a client that takes nothing of its stream for so long is given up.
+        opening_seconds: a stream that has nothing to send after so long begins with its headers alone; an
+            error that comes sooner has a status of its own.
+        keep_alive_seconds: a stream that sent nothing for so long sends a comment.
         sampling: what a request that leaves fields out gets.
         allowed_origins: web pages of these origins may call the API; none by default.
         is_local: only this machine reaches the server; without keys it answers to this machine's names alone.
@@ -56,6 +59,8 @@ class ServerSettings:
     max_logprobs: int = 20
     request_seconds: float | None = None
     stalled_seconds: float = 120.0
+    opening_seconds: float = 1.0
+    keep_alive_seconds: float = 15.0
     sampling: SamplingDefaults = field(default_factory=SamplingDefaults)
     allowed_origins: tuple[str, ...] = ()
     is_local: bool = False
