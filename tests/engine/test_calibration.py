@@ -16,7 +16,7 @@ from draftproof.engine.calibration import (
 from draftproof.engine.config import DrafterName, DraftPolicy, EngineConfig
 from draftproof.models.loading import LoadedModel
 from draftproof.speculation.acceptance import AcceptanceCounts
-from draftproof.speculation.draft_choice import AdaptiveChoice, FixedChoice
+from draftproof.speculation.draft_choice import AdaptiveChoice, Decision, FixedChoice
 from draftproof.speculation.step_costs import StepCosts
 from tests.support.engines import Settings, make_engine, nextn
 
@@ -105,3 +105,19 @@ def test_without_speculation_or_with_a_fixed_k_nothing_is_measured() -> None:
         engine = build_engine(open_checkpoint("tiny"), config).engine
         assert isinstance(engine.choice, FixedChoice)
         assert engine.status().arms == ()
+
+
+def test_a_step_that_waited_does_not_end_the_measurement(small_model: LoadedModel) -> None:
+    """The first step of a form compiles kernels: that is the time of a step once, and counts once."""
+    choice = SlowNow()
+    engine = make_engine(small_model, nextn, Settings(draft_tokens=1, slots=4), choice)
+    costs = measure_step_costs(engine, choice, Calibration((1, 2, 4), (0, 1), seconds=5.0))
+    assert costs is not None
+    assert costs.batches == (1, 2, 4)
+
+
+class SlowNow(DictatedChoice):
+    """The first step that is timed took a minute."""
+
+    def observe(self, decision: Decision, seconds: float | None, acceptance: AcceptanceCounts) -> None:
+        super().observe(decision, seconds if self.costs or seconds is None else 60.0, acceptance)

@@ -92,7 +92,7 @@ def measure_step_costs(
     batches = _ScratchBatches(engine)
     whole: list[int] = []
     for batch in calibration.batches:
-        if whole and sum(cost.seconds for cost in choice.costs) > calibration.seconds:
+        if whole and _seconds_measured(choice.costs) > calibration.seconds:
             break
         # Plain steps come last: where they leave the head behind, only sequences that come later draft again.
         arms = [arm for arm in calibration.drafts if arm] * ROUNDS + [0] * ROUNDS
@@ -102,6 +102,15 @@ def measure_step_costs(
     batches.clear()
     # Batches of other sizes came by while one was filled.
     return StepCosts(cost for cost in choice.costs if cost.batch in whole) if whole else None
+
+
+def _seconds_measured(costs: Sequence[StepCost]) -> float:
+    """What all these steps take, without whatever made some of them longer."""
+    least: dict[tuple[int, int], float] = {}
+    for cost in costs:
+        key = cost.batch, cost.draft_tokens
+        least[key] = min(cost.seconds, least.get(key, cost.seconds))
+    return sum(least[cost.batch, cost.draft_tokens] for cost in costs)
 
 
 def _measure(batches: _ScratchBatches, choice: DictatedChoice, batch: int, draft_tokens: int) -> bool:

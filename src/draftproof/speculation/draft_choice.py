@@ -6,9 +6,9 @@ arm is worth the tokens that its windows can be expected to add, divided by the 
     worth(K) = sum over sequences of expected_tokens(min(K, limit of the sequence)) / seconds(batch, K)
 
 What is not in use cannot be measured, so that a choice once made could stand forever. Other arms are
-therefore tried now and then, first the one that was not tried for longest. After the first round, what trials
-may lose is a share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly
-as good often. All of it follows from the steps that were taken: there is no chance and no clock in here.
+therefore tried now and then, first the one that was not tried for longest, and what trials may lose is a
+share of the time: an arm that is thought to be much worse is tried rarely, one that is nearly as good often.
+All of it follows from the steps that were taken: there is no chance and no clock in here.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ STEPS_BETWEEN_TRIALS = 128
 to be as good as the one in use costs little too."""
 
 STEPS_BEFORE_TRIAL = 16
-"""Before the first trial of a size class; they double up to `STEPS_BETWEEN_TRIALS`. The first trial of each
-arm may cost what it will: what was measured at the start may be far off."""
+"""Before the first trial of a size class; they double up to `STEPS_BETWEEN_TRIALS`."""
+
+NEARLY_AS_GOOD = 0.7
+"""The first trial of an arm that is thought to be worth so much of the best one costs nothing: what was
+measured at the start may be a little off."""
 
 FOLLOWING = 1 / 16
 """Weight of a new measurement of the arm in use, for what all arms share."""
@@ -209,7 +212,8 @@ class AdaptiveChoice:
         if others and size.may_try:
             arm = min(others, key=lambda arm: (size.tried_at[arm], -arm))
             price = TRIAL_STEPS * self._seconds(batch, arm) * (1.0 - worths[arm] / worths[best])
-            if price <= size.savings or not size.tried_at[arm]:
+            free = not size.tried_at[arm] and worths[arm] >= NEARLY_AS_GOOD * worths[best]
+            if free or price <= size.savings:
                 size.begin_trial(arm)
                 return Decision(batch, arm, is_trial=True)
         return Decision(batch, best)
