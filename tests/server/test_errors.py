@@ -92,9 +92,13 @@ def test_routes_that_are_not_there(http: TestClient, method: str, path: str, sta
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "Field required"),
+        (b"", "the body is empty; send a JSON object"),
+        (b"null", "the body is empty; send a JSON object"),
+        (b"[]", "the body is an array; send a JSON object"),
+        (b"true", "the body is a boolean; send a JSON object"),
+        (b'"prompt"', "the body is a string; send a JSON object"),
+        (b"{}", "prompt: Field required"),
         (b"{", "the body is no JSON"),
-        (b"[]", "valid dictionary"),
         (b'{"prompt": "\xff"}', "the body is no JSON"),
         (b'{"prompt": "\\ud800"}', "the body is no JSON"),
         (b'{"prompt": "x", "temperature": NaN}', "the body is no JSON"),
@@ -119,8 +123,11 @@ def test_a_body_has_to_call_itself_json(http: TestClient) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
-        ({"temperature": -1}, "temperature", "greater than or equal to 0"),
-        ({"temperature": "1"}, "temperature", "valid number"),
+        ({"temperature": -1}, "temperature", "greater than or equal to 0, not -1"),
+        ({"temperature": "1"}, "temperature", 'valid number, not "1"'),
+        ({"n": 2.5}, "n", "not 2.5"),
+        ({"n": True}, "n", "valid integer, not true"),
+        ({"max_tokens": 1e30}, "max_tokens", "less than or equal to 2147483647"),
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"prompt": []}, "prompt", "valid string or List should have at least 1 item"),
         ({"prompt": [1, "a"]}, "prompt[1]", "valid integer"),
@@ -142,6 +149,22 @@ def test_a_wrong_field_is_named(complete: Post, fields: dict[str, object], param
     error = answer.json()["error"]
     assert error["param"] == param
     assert words in error["message"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"max_tokens": 3.0, "n": 2.0, "seed": 1e2, "top_k": 5.0, "min_tokens": 0.0, "draft_tokens": 1.0},
+        {"prompt": [1.0, 2], "stop_token_ids": [5.0], "logprobs": 1.0},
+    ],
+)
+def test_whole_numbers_may_be_written_with_a_point(
+    complete: Post, engine: FakeEngineClient, fields: dict[str, object]
+) -> None:
+    assert complete(**fields).status_code == 200
+    parameters = engine.requests[0].parameters
+    assert type(parameters.max_tokens) is int
+    assert all(type(token_id) is int for token_id in engine.requests[0].prompt_ids)
 
 
 def test_what_does_not_fit_the_context_is_refused_in_the_words_that_clients_know(complete: Post) -> None:

@@ -33,6 +33,9 @@ TYPE_OF_STATUS = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
+LONGEST_SHOWN = 60
+"""Characters of a wrong value that an error repeats."""
+_JSON_KINDS = {list: "an array", str: "a string", int: "a number", float: "a number", bool: "a boolean"}
 STATUS_OF_FAILURE = {
     FailureKind.REFUSED: 400,
     FailureKind.FAULT: 500,
@@ -145,12 +148,25 @@ def _of_validation(error: RequestValidationError) -> ApiError:
 
     A field that may be of several kinds has problems as each of them: those furthest inside it count.
     """
-    problems = [(_path_of(problem["loc"], error.body), str(problem["msg"])) for problem in error.errors()]
+    if not isinstance(error.body, dict):
+        kind = _JSON_KINDS.get(type(error.body), "empty")
+        return ApiError(400, f"the body is {kind}; send a JSON object", code="invalid_json")
+    problems = [(_path_of(problem["loc"], error.body), problem) for problem in error.errors()]
     field = problems[0][0][:1]
     furthest = max((path for path, _ in problems if path[:1] == field), key=_progress)
-    words = " or ".join(dict.fromkeys(message for path, message in problems if path == furthest))
+    there = [problem for path, problem in problems if path == furthest]
+    words = " or ".join(dict.fromkeys(str(problem["msg"]) for problem in there)) + _given(there[0])
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in furthest).lstrip(".")
     return ApiError(400, f"{shown}: {words}" if shown else words, param=shown or None)
+
+
+def _given(problem: Mapping[str, Any]) -> str:
+    """The wrong value, when it is there and short enough to be of help."""
+    value = problem["input"]
+    if problem["type"] == "missing" or not isinstance(value, (str, int, float)):
+        return ""
+    shown = orjson.dumps(value).decode() if not isinstance(value, int) else str(value).lower()
+    return f", not {shown}" if len(shown) <= LONGEST_SHOWN else ""
 
 
 def _progress(path: Sequence[str | int]) -> tuple[int, int]:

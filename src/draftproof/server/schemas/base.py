@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+
+def _as_integer(value: object) -> object:
+    """16.0 as 16, which are the same number in JSON; anything else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+Integer = Annotated[int, BeforeValidator(_as_integer)]
+"""A whole number from a client, however it is written."""
 
 
 class WireModel(BaseModel):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from draftproof.server.schemas.base import WireModel
+from draftproof.server.schemas.base import Integer, WireModel
 from draftproof.server.schemas.fields import GenerationFields, TokenCount
 
 MOST_LOGPROBS = 20
@@ -151,7 +151,7 @@ class ChatBody(GenerationFields):
     max_completion_tokens: TokenCount | None = None
     max_tokens: TokenCount | None = None
     logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    top_logprobs: Annotated[Integer, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["auto", "none", "required"] | NamedToolChoice | None = None
     parallel_tool_calls: bool | None = None

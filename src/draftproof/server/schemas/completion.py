@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from draftproof.server.schemas.base import Integer
 from draftproof.server.schemas.fields import GenerationFields, TokenCount, TokenId
 
 DEFAULT_MAX_TOKENS = 16
@@ -35,5 +36,5 @@ class CompletionBody(GenerationFields):
     )
     max_tokens: TokenCount | None = None
     echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_LOGPROBS)] | None = None
+    logprobs: Annotated[Integer, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     add_special_tokens: bool | None = None

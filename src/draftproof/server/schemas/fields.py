@@ -17,14 +17,14 @@ from draftproof.runtime.sampling import (
     SEED_MAXIMUM,
     SEED_MINIMUM,
 )
-from draftproof.server.schemas.base import WireModel
+from draftproof.server.schemas.base import Integer, WireModel
 
 MOST_STOPS = 64
 MOST_CHOICES = 128
 LARGEST_COUNT = 2**31 - 1
 
-TokenId = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
-TokenCount = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+TokenId = Annotated[Integer, Field(ge=0, le=LARGEST_COUNT)]
+TokenCount = Annotated[Integer, Field(ge=1, le=LARGEST_COUNT)]
 Penalty = Annotated[float, Field(ge=-LARGEST_PENALTY, le=LARGEST_PENALTY)]
 StopText = Annotated[str, Field(min_length=1)]
 Bias = Annotated[float, Field(ge=-LARGEST_BIAS, le=LARGEST_BIAS)]
@@ -110,26 +110,26 @@ class GenerationFields(WireModel):
     model: str | None = None
     temperature: Annotated[float, Field(ge=0, le=LARGEST_TEMPERATURE)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Field(ge=-1, le=LARGEST_COUNT)] | None = None
+    top_k: Annotated[Integer, Field(ge=-1, le=LARGEST_COUNT)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: (
         Annotated[float, Field(ge=1 / LARGEST_REPETITION_PENALTY, le=LARGEST_REPETITION_PENALTY)] | None
     ) = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    seed: Annotated[int, Field(ge=SEED_MINIMUM, le=SEED_MAXIMUM)] | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    seed: Annotated[Integer, Field(ge=SEED_MINIMUM, le=SEED_MAXIMUM)] | None = None
+    n: Annotated[Integer, Field(ge=1, le=MOST_CHOICES)] | None = None
     stop: StopText | Annotated[list[StopText], Field(max_length=MOST_STOPS)] | None = None
     stop_token_ids: list[TokenId] | None = None
     ignore_eos: bool | None = None
-    min_tokens: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
+    min_tokens: Annotated[Integer, Field(ge=0, le=LARGEST_COUNT)] | None = None
     logit_bias: dict[str, Bias] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     skip_special_tokens: bool | None = None
     return_token_ids: bool | None = None
     speculative: bool | None = None
-    draft_tokens: Annotated[int, Field(ge=0, le=LARGEST_COUNT)] | None = None
+    draft_tokens: Annotated[Integer, Field(ge=0, le=LARGEST_COUNT)] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     request_id: str | None = None
