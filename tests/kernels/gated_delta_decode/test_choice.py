@@ -56,7 +56,7 @@ def test_the_cuda_kernel_needs_a_gpu() -> None:
         (32, 4, cuda.FEWEST_HEADS),
         (64, 4, cuda.FEW_HEADS),
         (32, 8, cuda.FEW_HEADS_OF_MANY_ROWS),
-        (64, 1, cuda.FEW_HEADS),
+        (64, 1, cuda.ONE_ROW_OF_FEW_HEADS),
         (128, 1, cuda.ONE_ROW_OF_SOME_HEADS),
         (256, 1, cuda.ONE_ROW_OF_SOME_HEADS),
         (512, 1, cuda.ONE_ROW),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not is_available(), reason="NVRTC is not install
     [
         (cuda.FEWEST_HEADS, 1, 0),
         (cuda.FEWEST_HEADS, 4, 4),
-        (cuda.FEW_HEADS, 1, 4),
+        (cuda.ONE_ROW_OF_FEW_HEADS, 1, 4),
         (cuda.FEW_HEADS, 4, 4),
         (cuda.FEW_HEADS_OF_MANY_ROWS, 8, 8),
         (cuda.SOME_HEADS_OF_MANY_ROWS, 2, 4),

@@ -63,7 +63,7 @@ def test_every_launch_shape(shape: cuda.LaunchShape) -> None:
     run_all_kinds_of_windows(HEADS_OF_35B, partial(cuda.run, shape), 4)
 
 
-@pytest.mark.parametrize("shape", [cuda.FEWEST_HEADS, cuda.MANY_HEADS], ids=str)
+@pytest.mark.parametrize("shape", [cuda.FEWEST_HEADS, cuda.ONE_ROW_OF_FEW_HEADS, cuda.MANY_HEADS], ids=str)
 def test_without_a_stash(shape: cuda.LaunchShape) -> None:
     plain = Lockstep(HEADS_OF_35B, partial(cuda.run, shape), window_rows=0, device="cuda")
     plain.admit(4, side=1)

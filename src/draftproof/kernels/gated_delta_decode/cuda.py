@@ -93,7 +93,8 @@ LaunchShape = RegisterShape | BatchShape
 # Few heads with few registers: the projection before them leaves about half of a multiprocessor's, and blocks
 # that find room start their own loads while it still runs.
 FEWEST_HEADS = RegisterShape(split=4, slices=8, columns=2, blocks=5)
-FEW_HEADS = RegisterShape(split=2, slices=8, columns=2, blocks=3)
+FEW_HEADS = RegisterShape(split=2, slices=8, columns=4, blocks=4)
+ONE_ROW_OF_FEW_HEADS = RegisterShape(split=4, slices=4, columns=2, blocks=5)
 FEW_HEADS_OF_MANY_ROWS = RegisterShape(split=2, slices=8, columns=2, blocks=2)
 SOME_HEADS_OF_MANY_ROWS = RegisterShape(split=1, slices=8, columns=4, blocks=2)
 ONE_ROW_OF_SOME_HEADS = RegisterShape(split=2, slices=4, columns=4, blocks=4)
@@ -103,6 +104,7 @@ MANY_HEADS_OF_MANY_ROWS = BatchShape(blocks=2)
 SHAPES: tuple[LaunchShape, ...] = (
     FEWEST_HEADS,
     FEW_HEADS,
+    ONE_ROW_OF_FEW_HEADS,
     FEW_HEADS_OF_MANY_ROWS,
     SOME_HEADS_OF_MANY_ROWS,
     ONE_ROW_OF_SOME_HEADS,
@@ -130,7 +132,9 @@ def launch_shape(heads: int, rows: int) -> LaunchShape:
 def _shape_of_few_heads(heads: int, rows: int) -> LaunchShape:
     if rows > MANY_ROWS:
         return FEW_HEADS_OF_MANY_ROWS
-    return FEWEST_HEADS if 4 * heads <= MULTIPROCESSORS else FEW_HEADS
+    if 4 * heads <= MULTIPROCESSORS:
+        return FEWEST_HEADS
+    return ONE_ROW_OF_FEW_HEADS if rows == 1 else FEW_HEADS
 
 
 def supports(
