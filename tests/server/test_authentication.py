@@ -38,6 +38,13 @@ def test_everything_else_is_refused(guarded: TestClient, sent: str | None) -> No
     assert "x-request-id" in answer.headers
 
 
+def test_a_wrong_key_and_none_are_told_apart(guarded: TestClient) -> None:
+    none = guarded.get("/v1/models").json()["error"]["message"]
+    wrong = guarded.get("/v1/models", headers={"authorization": "Bearer no"}).json()["error"]["message"]
+    assert none.startswith("an API key is needed")
+    assert wrong.startswith("the API key is not valid")
+
+
 def test_a_refused_request_never_reaches_the_engine(guarded: TestClient, engine: FakeEngineClient) -> None:
     for path in ("/v1/completions", "/v1/chat/completions", "/reset_prefix_cache", "/tokenize"):
         assert guarded.post(path, json={"prompt": "x"}).status_code == 401

@@ -44,3 +44,17 @@ def test_a_model_that_is_not_served_is_named(http: TestClient) -> None:
     assert error["code"] == "model_not_found"
     assert "'gpt-4'" in error["message"]
     assert "tiny" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/health", "/ping", "/version", "/v1/models", "/v1/models/tiny", "/load", "/model_info"]
+)
+def test_head_is_get_without_the_body(http: TestClient, path: str) -> None:
+    whole, head = http.get(path), http.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-length"] == whole.headers["content-length"]
+    assert head.headers["content-type"] == whole.headers["content-type"]
+
+
+def test_head_of_what_only_takes_post_is_refused(http: TestClient) -> None:
+    assert http.head("/v1/completions").status_code == 405

@@ -94,6 +94,19 @@ def test_a_form_that_cannot_be_is_refused_before_the_engine_hears_of_it(
     assert not engine.requests
 
 
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"structured_outputs": {"regex": "("}}, "structured_outputs"),
+        ({"response_format": json_schema({"type": "nonsense"})}, "response_format"),
+    ],
+)
+def test_the_field_that_a_broken_grammar_came_in_is_named(
+    complete: Post, chat: Post, fields: dict[str, object], param: str
+) -> None:
+    assert [post(**fields).json()["error"]["param"] for post in (complete, chat)] == [param, param]
+
+
 def test_a_server_without_grammars_says_so(
     engine: FakeEngineClient, tokenizer: Tokenizer, settings: ServerSettings
 ) -> None:

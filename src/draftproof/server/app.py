@@ -15,6 +15,7 @@ from draftproof.server.completions import completions_router
 from draftproof.server.context import RulesCheck, ServerContext
 from draftproof.server.errors import install_error_handlers
 from draftproof.server.field_policy import FieldPolicy
+from draftproof.server.head_requests import HeadRequests
 from draftproof.server.host_check import LocalHosts
 from draftproof.server.maintenance import maintenance_router
 from draftproof.server.models import models_router
@@ -68,6 +69,7 @@ def create_app(
 
 def _add_middleware(app: FastAPI, settings: ServerSettings) -> None:
     """What a request passes before its route; the one that is added last comes first."""
+    app.add_middleware(HeadRequests)
     app.add_middleware(BodyLimit, most_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
     if settings.api_keys:
         app.add_middleware(Authentication, keys=settings.api_keys)

@@ -33,9 +33,11 @@ class Authentication:
         if scope["type"] != "http" or _is_open(scope["path"]) or self._has_key(Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
+        has_one = "authorization" in Headers(scope=scope)
+        problem = "the API key is not valid" if has_one else "an API key is needed"
         refusal = ApiError(
             401,
-            "an API key is needed: send the header Authorization: Bearer KEY",
+            f"{problem}: send the header Authorization: Bearer KEY",
             code="invalid_api_key",
             headers={"www-authenticate": "Bearer"},
         )

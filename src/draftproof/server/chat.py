@@ -17,7 +17,7 @@ from draftproof.server.field_policy import FieldPolicy
 from draftproof.server.generation_requests import answer_id_of, check_choices, engine_requests
 from draftproof.server.json_route import JsonRoute
 from draftproof.server.models import require_model
-from draftproof.server.output_form import check_rules, grammar_of
+from draftproof.server.output_form import check_rules, form_field, grammar_of
 from draftproof.server.prompts import check_length
 from draftproof.server.request_ids import fresh_id
 from draftproof.server.sampling_request import sampling_of
@@ -66,7 +66,7 @@ async def chat_call(
     grammar = _grammar(body, tools)
     prompt = await chat_prompt(context, body, template_messages(body.messages), tools.shown)
     check_length(context, len(prompt.token_ids), max_tokens, "messages")
-    rules = await _rules(context, grammar, prompt.thinking)
+    rules = await _rules(context, body, grammar, prompt.thinking)
     requests = engine_requests(context, body, fresh_id(), prompt.token_ids, parameters, rules)
     plans = [
         ChatPlan(
@@ -113,12 +113,12 @@ def _grammar(body: ChatBody, tools: OfferedTools) -> Grammar | None:
 
 
 async def _rules(
-    context: ServerContext, grammar: Grammar | None, thinking: Thinking | None
+    context: ServerContext, body: ChatBody, grammar: Grammar | None, thinking: Thinking | None
 ) -> OutputRules | None:
     """None when nothing limits the output."""
     has_budget = thinking is not None and thinking.budget is not None
     if grammar is None and not has_budget:
         return None
     rules = OutputRules(grammar, thinking)
-    await check_rules(context, rules)
+    await check_rules(context, rules, form_field(body) or ("tools" if body.tools else "thinking_budget"))
     return rules

@@ -14,7 +14,7 @@ from draftproof.server.field_policy import FieldPolicy
 from draftproof.server.generation_requests import answer_id_of, check_choices, engine_requests
 from draftproof.server.json_route import JsonRoute
 from draftproof.server.models import require_model
-from draftproof.server.output_form import check_rules, grammar_of
+from draftproof.server.output_form import check_rules, form_field, grammar_of
 from draftproof.server.prompts import check_length, check_token_ids, encode_text
 from draftproof.server.request_ids import fresh_id
 from draftproof.server.sampling_request import sampling_of
@@ -110,5 +110,5 @@ async def _rules_of(context: ServerContext, body: CompletionBody) -> OutputRules
     if grammar is None:
         return None
     rules = OutputRules(grammar)
-    await check_rules(context, rules)
+    await check_rules(context, rules, form_field(body) or "response_format")
     return rules

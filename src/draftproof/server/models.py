@@ -27,8 +27,6 @@ def models_router(context: ServerContext) -> APIRouter:
 
     @router.get("/health", responses=HEALTH_RESPONSES)
     @router.get("/ping", responses=HEALTH_RESPONSES)
-    @router.head("/health", include_in_schema=False)
-    @router.head("/ping", include_in_schema=False)
     async def health() -> JsonResponse:
         """200 while requests are answered, also when degraded; 503 otherwise."""
         now = context.client.health

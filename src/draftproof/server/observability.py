@@ -80,7 +80,6 @@ def _metrics_router(metrics: ServerMetrics) -> APIRouter:
     router = APIRouter()
 
     @router.get("/metrics")
-    @router.head("/metrics", include_in_schema=False)
     async def expose(request: Request) -> Response:
         """Metrics for Prometheus."""
         shown = metrics.exposition(request.headers.get("accept", ""))

@@ -13,6 +13,8 @@ from draftproof.server.errors import ApiError
 from draftproof.server.schemas.fields import GenerationFields, ResponseFormat, StructuredOutputs
 from draftproof.text.output_rules import Grammar, GrammarKind, OutputRules
 
+_FORM_FIELDS = ("structured_outputs", "response_format")
+
 
 def grammar_of(fields: GenerationFields) -> Grammar | None:
     """The grammar that `response_format` or `structured_outputs` names; None for free text.
@@ -34,8 +36,18 @@ def grammar_of(fields: GenerationFields) -> Grammar | None:
     return by_format or by_outputs
 
 
-async def check_rules(context: ServerContext, rules: OutputRules) -> None:
+def form_field(fields: GenerationFields) -> str | None:
+    """The field that names a form; None when none does."""
+    return next((name for name in _FORM_FIELDS if getattr(fields, name) is not None), None)
+
+
+async def check_rules(context: ServerContext, rules: OutputRules, param: str) -> None:
     """Refuse rules that cannot be enforced, before the request runs.
+
+    Args:
+        context: of the server.
+        rules: of the answer.
+        param: the field that they come from.
 
     Raises:
         ApiError: 400 with what is wrong in the schema or grammar.
@@ -46,7 +58,7 @@ async def check_rules(context: ServerContext, rules: OutputRules) -> None:
         # Compiling a large schema takes seconds; other requests go on meanwhile.
         await asyncio.to_thread(context.rules_check.check, rules)
     except UsageError as error:
-        raise ApiError(400, str(error), param="response_format", code="invalid_grammar") from error
+        raise ApiError(400, str(error), param=param, code="invalid_grammar") from error
 
 
 def _of_response_format(wanted: ResponseFormat) -> Grammar | None:

@@ -166,9 +166,11 @@ class ProcessEngineClient:
         if request_id in self._in_flight:
             raise ValueError(f"request id {request_id} is in use")
         if not self._queue.has_room(len(self._in_flight)):
+            seconds = self._queue.retry_after()
             raise QueueFull(
-                f"{self._queue.waiting} requests are waiting already, as many as may",
-                self._queue.retry_after(),
+                f"{self._queue.waiting} requests are waiting already, as many as --max-queue allows; "
+                f"try again in {seconds} s",
+                seconds,
             )
 
     def _require_engine(self) -> None:
