@@ -71,7 +71,8 @@ def _completed(command: Command, kind: StackKind, name: str) -> Command:
     whole = options_only(command, kind)
     if kind is StackKind.SGLANG and not whole.named("--model-path", "--model"):
         return replace(whole, flags=(GivenFlag("--model-path", (name,), 0), *whole.flags))
-    if kind is StackKind.VLLM and not whole.positionals and not whole.named("--model"):
+    names_it = whole.positionals or whole.named("--model", "--model-path")
+    if kind in (StackKind.VLLM, StackKind.NATIVE) and not names_it:
         return replace(whole, positionals=(name,))
     return whole
 

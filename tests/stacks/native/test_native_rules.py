@@ -1,15 +1,9 @@
 """draftproof's own engine as a stack: read from its source, and honest about what it does not have."""
 
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import draftproof
-from draftproof.architecture.qwen3_5 import spec_from_config
-from draftproof.architecture.spec import ExpertLayout
-from draftproof.architecture.tensor_plan import ExpertLayouts
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.evidence import Verdict
 from draftproof.hardware.gpu_choice import find_gpu
@@ -17,48 +11,22 @@ from draftproof.kernels.backend_rules import load_table, rules_in_words
 from draftproof.links.backend import check_backend
 from draftproof.links.backend_subject import stack_kernels
 from draftproof.links.code import check_code
-from draftproof.links.launch import check_launch, judged_launch
-from draftproof.links.served import declared_storage, promised_tensors, served_checkpoint
+from draftproof.links.launch import judged_launch
+from draftproof.links.served import served_checkpoint
 from draftproof.stacks.code_facts import Fate, Noticing
-from draftproof.stacks.command.command import Command, GivenFlag
 from draftproof.stacks.known import rules_for
-from draftproof.stacks.launch_facts import Ruling
-from draftproof.stacks.native.options import read_options
 from draftproof.stacks.native.rules import NativeRules
 from draftproof.stacks.served_checkpoint import ServedCheckpoint
 from draftproof.stacks.situation import Situation
-from draftproof.stacks.source import SourceTree
-from draftproof.stacks.stack import Stack, StackKind
+from draftproof.stacks.stack import StackKind
 from tests.support.checkpoint_options import CheckpointOptions
 from tests.support.checkpoint_precision import ALL_PRECISIONS
+from tests.support.own_stack import FUSED, ONE_BY_ONE, RULES, claims, own, release
 from tests.support.public_configs import public_config_files
-
-SOURCE = Path(draftproof.__file__).parent
-RULES = NativeRules()
-ONE_BY_ONE = ExpertLayouts(ExpertLayout.PER_EXPERT, ExpertLayout.PER_EXPERT)
-FUSED = ExpertLayouts(ExpertLayout.FUSED, ExpertLayout.FUSED)
-
-
-def own(root=SOURCE.parent):
-    return Stack(StackKind.NATIVE, draftproof.__version__, SourceTree(root), "running")
-
-
-def release(name, layouts=ONE_BY_ONE):
-    """A release by its config: the tensors that it should hold."""
-    files = public_config_files(name)
-    spec = spec_from_config(files)
-    head, trunk = promised_tensors(spec, declared_storage(files), layouts)
-    return ServedCheckpoint(
-        name, files.config.content, files.hf_quant_config.content, spec, head, trunk, False
-    )
 
 
 def support(checkpoint, stack=None):
     return RULES.head_support(stack or own(), checkpoint, Situation())
-
-
-def claims(report):
-    return {item.check: item for item in report.items}
 
 
 # Link 3.
@@ -149,22 +117,6 @@ def test_an_architecture_that_is_not_run_has_no_class():
 # A changed source breaks the right claim, with its line.
 
 
-@pytest.fixture
-def changed(tmp_path):
-    """A copy of the engine's source with one passage replaced."""
-
-    def make(file, old, new):
-        root = tmp_path / "tree"
-        shutil.copytree(SOURCE, root / "draftproof", ignore=shutil.ignore_patterns("__pycache__", "data"))
-        path = root / file
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
-        return own(root)
-
-    return make
-
-
 @pytest.mark.parametrize(
     ("file", "old", "new", "check", "verdict"),
     [
@@ -238,103 +190,6 @@ def test_a_changed_source_breaks_the_right_claim(changed, file, old, new, check,
 def test_an_account_that_does_not_stop_the_start_is_noticed(changed):
     stack = changed("draftproof/models/loading.py", "account.close()", "account.report()")
     assert support(release("Qwen_Qwen3.5-9B"), stack).noticing.value is Noticing.NOTHING
-
-
-# Link 4.
-
-
-def test_options_are_those_of_the_command_line():
-    """Against typer's own view of the command, which imports it."""
-    import typer
-
-    from draftproof.cli.generate import generate
-
-    app = typer.Typer(add_completion=False)
-    app.command()(generate)
-    command = typer.main.get_command(app)
-    real = {
-        name: sorted(parameter.opts)
-        for parameter in command.params
-        for name in parameter.opts
-        if name.startswith("--") and name != "--help"
-    }
-    table = read_options(own().tree).value
-    assert table is not None
-    read = {
-        name: sorted((option.name, *option.aliases))
-        for option in table.options
-        for name in (option.name, *option.aliases)
-        if name.startswith("--")
-    }
-    assert read == real
-
-
-def test_the_proposed_command_is_accepted():
-    situation = Situation(find_gpu("h200"))
-    report = check_launch(release("Qwen_Qwen3.6-35B-A3B-FP8"), own(), RULES, situation)
-    assert report.verdict is Verdict.PROVEN, report.summary
-    command = claims(report)["command"].observed
-    for words in ("--drafter nextn", "--k 3", "--device cuda", "--weights packed"):
-        assert words in command
-
-
-def judged(*flags, positionals=("CKPT",), situation=None):
-    served = release("Qwen_Qwen3.5-9B")
-    named = tuple(served.name if word == "CKPT" else word for word in positionals)
-    given = tuple(GivenFlag(name, tuple(values), index) for index, (name, *values) in enumerate(flags))
-    command = Command((), ("draftproof", "generate"), given, named, StackKind.NATIVE)
-    return RULES.judge(own(), served, situation or Situation(), command)
-
-
-def broken(judgement):
-    return {finding.check for finding in judgement.findings if finding.ruling is Ruling.BREAKS}
-
-
-@pytest.mark.parametrize(
-    ("flags", "check"),
-    [
-        ([("--num-speculative-tokens", "3")], "option-exists"),
-        ([("--speculative-config", "{}")], "option-exists"),
-        ([("--drafter", "eagle3")], "option-value"),
-        ([("--k", "17")], "option-value"),
-        ([("--k", "0")], "option-value"),
-        ([("--k", "three")], "option-value"),
-        ([("--k",)], "option-value"),
-        ([("--dtype", "float8")], "option-value"),
-    ],
-)
-def test_a_wrong_command_is_rejected_with_the_reason(flags, check):
-    judgement = judged(*flags)
-    assert broken(judgement) == {check}
-    finding = next(each for each in judgement.findings if each.ruling is Ruling.BREAKS)
-    assert finding.expected or finding.remedy
-
-
-def test_a_right_command_breaks_nothing_and_says_what_is_in_force():
-    judgement = judged(("--speculative-algorithm", "NEXTN"), ("--speculative-num-steps", "2"))
-    assert broken(judgement) == set()
-    assert judgement.resolved.algorithm.value == "nextn"
-    assert judgement.resolved.draft_tokens.value == 2
-    assert ("--device", "cpu", "default") in judgement.resolved.options
-
-
-def test_switching_the_drafter_off_is_seen():
-    resolved = judged(("--drafter", "none")).resolved
-    assert not resolved.algorithm.is_found
-    assert resolved.algorithm.understood
-
-
-def test_several_gpus_and_another_checkpoint_are_refused():
-    assert broken(judged(situation=Situation(tensor_parallel=2))) == {"tensor-parallel"}
-    assert broken(judged(positionals=("elsewhere",))) == {"model-path"}
-    assert broken(judged(positionals=())) == {"model-path"}
-
-
-def test_options_that_cannot_be_read_leave_the_command_open(changed):
-    stack = changed("draftproof/cli/generate.py", "def generate(", "def produce(")
-    report = check_launch(release("Qwen_Qwen3.5-9B"), stack, RULES)
-    assert report.verdict is Verdict.UNKNOWN
-    assert "looked for a function generate" in claims(report)["option-exists"].reason
 
 
 # Link 5.

@@ -18,6 +18,8 @@ MODULES = {
 """Modules that are servers, as typed after `python -m`."""
 SCRIPTS = {"sglang": StackKind.SGLANG, "vllm": StackKind.VLLM, "draftproof": StackKind.NATIVE}
 """Console scripts, each started as a server by its first word `serve`."""
+STARTING_WORDS = {StackKind.NATIVE: ("serve", "generate")}
+"""First words that run a model, where there are others than `serve`."""
 SERVE_MODULES = {
     "vllm.entrypoints.cli.main": StackKind.VLLM,
     "vllm": StackKind.VLLM,
@@ -88,14 +90,18 @@ def _known_server(words: Sequence[Word]) -> Start | None:
         after = words[index + 2].text if index + 2 < len(words) else ""
         if word.text == "-m" and following in MODULES:
             return _start(words, index + 2, MODULES[following])
-        if word.text == "-m" and following in SERVE_MODULES and after == "serve":
+        if word.text == "-m" and following in SERVE_MODULES and _starts(SERVE_MODULES[following], after):
             return _start(words, index + 3, SERVE_MODULES[following])
-        if _name(word) in SCRIPTS and following == "serve":
+        if _name(word) in SCRIPTS and _starts(SCRIPTS[_name(word)], following):
             return _start(words, index + 2, SCRIPTS[_name(word)])
         script = _script_file(word.text)
         if script is not None and index > 0 and _name(words[index - 1]).startswith("python"):
             return _start(words, index + 1, script)
     return None
+
+
+def _starts(stack: StackKind, word: str) -> bool:
+    return word in STARTING_WORDS.get(stack, ("serve",))
 
 
 def _script_file(path: str) -> StackKind | None:

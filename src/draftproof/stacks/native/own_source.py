@@ -17,8 +17,10 @@ HEAD = "draftproof/models/qwen3_5_mtp.py"
 BUILD = "draftproof/engine/build.py"
 CONFIG = "draftproof/engine/config.py"
 STATE_STORE = "draftproof/runtime/state_store.py"
-GENERATE = "draftproof/cli/generate.py"
-ENGINE_OPTIONS = "draftproof/cli/engine_options.py"
+MAIN = "draftproof/cli/main.py"
+SERVE, GENERATE = "serve", "generate"
+COMMAND_FILES = {SERVE: "draftproof/cli/serve.py", GENERATE: "draftproof/cli/generate.py"}
+"""Commands that run a checkpoint, with the files of their functions."""
 
 
 def dictionary_keys(tree: SourceTree, file: str, name: str) -> dict[str, Place] | None:

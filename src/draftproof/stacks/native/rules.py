@@ -26,7 +26,7 @@ class NativeRules:
         return head_support(stack.tree, checkpoint)
 
     def options(self, stack: Stack) -> Reading[OptionTable]:
-        """The options of `draftproof generate`."""
+        """The options of `draftproof serve`."""
         return read_options(stack.tree)
 
     def judge(
