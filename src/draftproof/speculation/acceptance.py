@@ -147,4 +147,6 @@ class AcceptanceCounts:
 def _add_by_position(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
     """Element-wise sum; the shorter one counts as zeros where it ends."""
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    if not shorter:
+        return longer
     return tuple(value + added for value, added in zip(longer, shorter + (0,) * len(longer), strict=False))
