@@ -218,27 +218,28 @@ def wire_device_engine(
         )
         return DeviceEngine(target, head, machine, scheduler, largest.draft_tokens, choice, max_length)
 
-    # A plain step on the device leaves the head behind.
-    return wire(draft_choice(config, wire, fewest_tried=1))
+    return wire(draft_choice(config, wire))
 
 
-def draft_choice(
-    config: EngineConfig, wire: Callable[[DraftChoice], EngineLoop], fewest_tried: int = 0
-) -> DraftChoice:
+def draft_choice(config: EngineConfig, wire: Callable[[DraftChoice], EngineLoop]) -> DraftChoice:
     """Who decides how many drafts a window gets.
 
     Args:
         config: names the policy.
         wire: makes an engine to measure steps with, over the state that is used later.
-        fewest_tried: see `AdaptiveChoice`.
     """
     most = config.window_rows - 1
     if config.draft_policy is DraftPolicy.FIXED or most == 0:
         return FixedChoice(most)
     dictated = DictatedChoice()
-    calibration = Calibration(calibrated_batches(config.max_sequences), calibrated_drafts(most))
+    # Measuring a device step records its graph, for which no request should wait later; and a plain step on
+    # the device leaves the head behind, so that trying one would cost its sequences their drafts.
+    drafts = tuple(range(most + 1)) if config.uses_device_steps else calibrated_drafts(most)
+    calibration = Calibration(calibrated_batches(config.max_sequences), drafts)
     costs = measure_step_costs(wire(dictated), dictated, calibration)
-    return FixedChoice(most) if costs is None else AdaptiveChoice(costs, fewest_tried)
+    if costs is None:
+        return FixedChoice(most)
+    return AdaptiveChoice(costs, fewest_tried=1 if config.uses_device_steps else 0)
 
 
 def _with_draft_head(model: DeviceModel, target: Qwen35Model, config: EngineConfig) -> DeviceModel:
