@@ -100,6 +100,24 @@ def test_without_drafts_or_with_made_up_ones_the_chain_is_broken_at_link_4(
     assert reason in shown[1].summary
 
 
+def test_the_claims_of_link_4_are_those_that_verify_makes_of_a_command() -> None:
+    def claims(ready: EngineReady) -> dict[str, tuple[LinkState, str]]:
+        launch = with_live_links(LAUNCHED, ready, EngineStatus()).links[1]
+        return {claim.claim: (claim.state, claim.observed) for claim in launch.claims}
+
+    adaptive = claims(replace(READY, draft_policy="adaptive"))
+    assert {state for state, _ in adaptive.values()} == {LinkState.LIVE}
+    assert any("K = 3" in observed for _, observed in adaptive.values())
+    assert any("From none to 3 drafts" in observed for _, observed in adaptive.values())
+    fixed = claims(replace(READY, draft_policy="fixed"))
+    assert LinkState.UNKNOWN in {state for state, _ in fixed.values()}
+    made_up = claims(replace(READY, simulated_accept_length=2.0))
+    assert (
+        made_up["No option lets a draft stand that the target would not have drawn."][0]
+        is LinkState.DISPROVED
+    )
+
+
 def test_what_was_proven_before_the_start_is_not_replaced() -> None:
     run = replace(chain().links[1], state=LinkState.PROVEN)
     before = replace(chain(), links=(run,))

@@ -90,6 +90,7 @@ def _speculation(ready: EngineReady, status: EngineStatus) -> dict[str, Any]:
     return {
         "drafter": ready.drafter_name,
         "max_draft_tokens": ready.draft_tokens,
+        "draft_policy": ready.draft_policy,
         "total": _acceptance(status.acceptance),
         "recent": _acceptance(status.recent_acceptance),
         "arms": [asdict(arm) for arm in status.arms],

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from draftproof.engine.status import AlarmKind, DraftArm, EngineStatus
-from draftproof.server.served_chain import LinkState, ServedChain, ServedLink
+from draftproof.server.served_chain import LinkState, ServedChain, ServedClaim, ServedLink
 from draftproof.serving.messages import EngineReady
 
 
@@ -61,16 +61,44 @@ def _code(link: ServedLink, engine: RunningEngine) -> ServedLink:
 
 def _launch(link: ServedLink, engine: RunningEngine) -> ServedLink:
     ready = engine.ready
-    if not ready.draft_tokens:
-        summary = f"The engine was started without drafts (drafter: {ready.drafter_name})."
-        return replace(link, state=LinkState.DISPROVED, summary=summary)
-    if ready.simulated_accept_length is not None:
-        length = f"accept length {ready.simulated_accept_length:g}"
-        summary = f"Acceptance is simulated ({length}): drafts stand unjudged."
-        return replace(link, state=LinkState.DISPROVED, summary=summary)
-    return _seen(
-        link, f"This engine drafts with {ready.drafter_name}, up to {ready.draft_tokens} tokens a pass."
+    claims = tuple(_launch_claims(ready))
+    broken = [claim.observed for claim in claims if claim.state is LinkState.DISPROVED]
+    if broken:
+        return replace(link, state=LinkState.DISPROVED, summary=broken[0], claims=claims)
+    summary = f"This engine drafts with {ready.drafter_name}, up to {ready.draft_tokens} tokens a pass."
+    return replace(_seen(link, summary), claims=claims)
+
+
+def _launch_claims(ready: EngineReady) -> Iterator[ServedClaim]:
+    """What `draftproof verify --stack native` claims of a command, seen in the engine that it started."""
+    drafts = ready.draft_tokens
+    observed = (
+        f"This engine drafts with {ready.drafter_name}."
+        if drafts
+        else f"The engine was started without drafts (drafter: {ready.drafter_name})."
     )
+    yield ServedClaim("Speculation is on.", LinkState.LIVE if drafts else LinkState.DISPROVED, observed)
+    if not drafts:
+        return
+    yield ServedClaim("The number of drafts per verify pass is decided.", LinkState.LIVE, f"K = {drafts}.")
+    length = ready.simulated_accept_length
+    lossless = "A draft is accepted when it equals the target's own draw."
+    if length is not None:
+        lossless = f"Acceptance is simulated (accept length {length:g}): drafts stand unjudged."
+    yield ServedClaim(
+        "No option lets a draft stand that the target would not have drawn.",
+        LinkState.LIVE if length is None else LinkState.DISPROVED,
+        lossless,
+    )
+    if ready.draft_policy:
+        is_adaptive = ready.draft_policy == "adaptive"
+        yield ServedClaim(
+            "Drafts are taken only for batches in which they give more tokens a second.",
+            LinkState.LIVE if is_adaptive else LinkState.UNKNOWN,
+            f"From none to {drafts} drafts, by measured step times and acceptance."
+            if is_adaptive
+            else f"Always {drafts} drafts: --draft-policy {ready.draft_policy}.",
+        )
 
 
 def _backend(link: ServedLink, engine: RunningEngine) -> ServedLink:

@@ -58,6 +58,7 @@ class CheckpointFactory:
                 *(f"{count} tensors left out: {reason}" for reason, count in built.report.skipped),
             ),
             memory=f"{_memory_in_use(self.config)}; {_room(built.engine.status(), self.config)}",
+            draft_policy=self.config.draft_policy.value,
         )
         constraints = GrammarCompiler(tokenizer, spec.end_token_ids, spec.vocab_size)
         if spec.end_token_ids:

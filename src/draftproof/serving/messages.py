@@ -83,6 +83,7 @@ class EngineReady:
             every answer means nothing then. None when drafts are really judged.
         load_lines: what loading found, a line each.
         memory: what the engine process takes, and what it has room for, in one line.
+        draft_policy: who decides how many drafts a window gets; empty when it is not known.
     """
 
     max_length: int
@@ -95,6 +96,7 @@ class EngineReady:
     simulated_accept_length: float | None = None
     load_lines: tuple[str, ...] = ()
     memory: str = ""
+    draft_policy: str = ""
 
 
 @dataclass(frozen=True)

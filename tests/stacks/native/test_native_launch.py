@@ -1,25 +1,31 @@
 """Link 4 for draftproof's own engine: commands of `serve` and `generate`, judged from its source."""
 
 import json
+from dataclasses import replace
 from enum import Enum
 from typing import get_args, get_type_hints
 
 import pytest
 import typer
 
+from draftproof.cli import native_server
 from draftproof.cli.generate import generate
 from draftproof.cli.main import build, run
 from draftproof.cli.serve import serve
+from draftproof.engine.status import EngineStatus
 from draftproof.errors import UsageError
 from draftproof.evidence import Verdict
 from draftproof.hardware.gpu_choice import find_gpu
 from draftproof.links.launch import check_launch
+from draftproof.server.live_links import with_live_links
+from draftproof.server.served_chain import LinkState, ServedChain, ServedLink
 from draftproof.stacks.command.command import Command, GivenFlag, Variable
 from draftproof.stacks.command.parse import parse_command
 from draftproof.stacks.launch_facts import Ruling
 from draftproof.stacks.native.options import read_command
 from draftproof.stacks.situation import Situation
 from draftproof.stacks.stack import StackKind
+from tests.support.fake_engine import READY
 from tests.support.own_stack import RULES, claims, own, release
 
 CHECKPOINT = release("Qwen_Qwen3.5-9B")
@@ -291,3 +297,42 @@ def test_only_a_server_and_generate_can_be_judged():
     with pytest.raises(UsageError, match="starts no server"):
         parse_command("draftproof inspect tiny")
     assert build(["serve"]) is not None
+
+
+COMMANDS = (
+    "",
+    "--k 2",
+    "--drafter none",
+    "--k 0",
+    "--draft-policy fixed",
+    "--device cuda --draft-policy fixed --simulate-accept-length 2.0",
+)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_the_server_says_of_link_4_what_verify_says_of_its_command(words, monkeypatch):
+    """Verdict, K and the claims of a command, against those of the engine that this command starts."""
+    started = []
+    monkeypatch.setattr(
+        native_server, "serve_natively", lambda argument, engine, request: started.append(engine)
+    )
+    line = parse_command(f"draftproof serve {CHECKPOINT.name} {words}")
+    run(["serve", *line.arguments])
+    (engine,) = started
+    ready = replace(
+        READY,
+        drafter_name=engine.drafter.value,
+        draft_tokens=engine.window_rows - 1,
+        draft_policy=engine.draft_policy.value,
+        simulated_accept_length=engine.simulated_accept_length,
+    )
+    link = ServedLink(4, "launch", "", LinkState.NOT_RUN, "")
+    live = with_live_links(ServedChain("", "", (link,)), ready, EngineStatus()).links[0]
+    report = check_launch(CHECKPOINT, own(), RULES, command=line)
+    assert (live.state is LinkState.DISPROVED) == (report.verdict is Verdict.DISPROVED)
+    judged_claims = {item.claim for item in report.items}
+    assert {claim.claim for claim in live.claims} - judged_claims <= {"Speculation is on."} | {
+        "Drafts are taken only for batches in which they give more tokens a second."
+    }
+    if live.state is LinkState.LIVE:
+        assert f"K={ready.draft_tokens}," in claims(report)["draft-tokens-in-force"].observed
