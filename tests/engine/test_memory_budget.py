@@ -8,12 +8,16 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from draftproof.architecture.qwen3_5 import spec_from_config
 from draftproof.bench.precisions import layout_named
 from draftproof.bench.shapes import load_shape
+from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.device.state import DeviceState
+from draftproof.engine import build
 from draftproof.engine.build import state_sizes
 from draftproof.engine.config import DrafterName, EngineConfig
 from draftproof.engine.memory_budget import plan_of, room_on, sizes_that_fit
+from draftproof.errors import EnvironmentProblem
 from draftproof.hardware.weights import weigh_precisions
 from draftproof.kernels.gated_delta_decode.state import DeviceRecurrentState
 from draftproof.layers.window import KeyValueCache
@@ -55,6 +59,21 @@ def test_a_share_bounds_what_may_be_taken_and_other_programs_may_leave_less() ->
     assert room_on(free=900, total=1000, share=None) == 900
     assert room_on(free=900, total=1000, share=0.5) == 500
     assert room_on(free=300, total=1000, share=0.5) == 300
+
+
+def test_a_gpu_with_too_small_a_share_is_refused_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checkpoint = open_checkpoint("tiny")
+    spec = spec_from_config(checkpoint.config)
+    sizes = state_sizes(EngineConfig(device="cuda", max_sequences=2), max_length=64)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (80 << 30, 100 << 30))
+    for share, room in ((None, 80 << 30), (0.5, 50 << 30), (0.9, 80 << 30)):
+        config = EngineConfig(device="cuda", memory_share=share)
+        assert build._room(torch.device("cuda"), config) == room
+    assert build._sizes_that_fit(checkpoint, spec, sizes, 50 << 30) == sizes
+    with pytest.raises(EnvironmentProblem, match=r"may take 1\.0 GB.*raise --gpu-memory-utilization"):
+        build._sizes_that_fit(checkpoint, spec, sizes, 1_000_000_000)
 
 
 @pytest.mark.parametrize("snapshots", [0, 5])
