@@ -185,6 +185,21 @@ def test_fewer_positions_than_all_sequences_at_their_longest(dense_checkpoint: W
         build(dense_checkpoint.folder, max_length=61, **few)
 
 
+def test_positions_for_less_than_one_sequence(dense_checkpoint: WrittenCheckpoint) -> None:
+    few = {"page_size": 4, "draft_tokens": 3, "max_length": None}
+    with pytest.raises(UsageError, match=r"--max-total-tokens 7 has no room.*The least here is 8"):
+        build(dense_checkpoint.folder, max_total_tokens=7, **few)
+    assert build(dense_checkpoint.folder, max_total_tokens=8, **few).max_length == 4
+
+
+@pytest.mark.parametrize("many", [{"max_sequences": 10**9}, {"prefix_snapshots": 10**12}])
+def test_state_that_the_machine_cannot_hold(
+    dense_checkpoint: WrittenCheckpoint, many: dict[str, int]
+) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"take .* GB beside the weights.*Lower --max-length"):
+        build(dense_checkpoint.folder, max_length=64, **many)
+
+
 def test_kept_prompts_are_off_until_there_are_snapshots(dense_checkpoint: WrittenCheckpoint) -> None:
     request = Request("r", random_prompt(40, 1), SamplingParameters(max_tokens=4, ignore_eos=True))
     for snapshots, cached in ((0, 0), (4, 32)):

@@ -19,7 +19,7 @@ from draftproof.architecture.spec import (
 from draftproof.kernels.gated_delta_step.reference import RecurrentState
 from draftproof.layers.window import KeyValueCache
 from draftproof.runtime.pages import SCRAP_PAGE
-from draftproof.runtime.state_store import StateSizes, StateStore, WindowKind
+from draftproof.runtime.state_store import StateSizes, StateStore, WindowKind, state_bytes
 
 ATTENTION = AttentionSpec(num_heads=6, num_key_value_heads=2, head_dim=4, gated=True)
 RECURRENT = GatedDeltaNetSpec(
@@ -69,6 +69,20 @@ def test_memory_is_one_state_a_slot_and_a_stash_of_one_window(store: StateStore)
     assert isinstance(cache, KeyValueCache)
     assert cache.keys.shape == cache.values.shape == (20, 4, 2, 4)
     assert [head.keys.shape for head in store.head_caches] == [(20, 4, 2, 4)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_a_store_takes_is_known_before_it_is_made(dtype: torch.dtype) -> None:
+    store = StateStore(SPEC, replace(SIZES, snapshots=5), dtype, CPU)
+    element = dtype.itemsize
+    keys_and_values = 2 * 2 * 20 * 4 * 2 * 4 * element  # of one trunk layer and of the head
+    slot = 4 * 3 * 5 * 4 + 3 * 32 * element
+    stash = 3 * (32 * element + 4 * 4 + 4 * 4)
+    page_tables = 4 * 6 * 8
+    recurrent_layers = 2 * (4 * (slot + stash) + 5 * slot)
+    assert len(store.trunk) == 3
+    expected = keys_and_values + recurrent_layers + page_tables
+    assert state_bytes(SPEC, store.sizes, dtype) == expected
 
 
 def test_the_recurrent_state_is_float32_whatever_the_rest_is() -> None:

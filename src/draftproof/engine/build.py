@@ -33,6 +33,7 @@ from draftproof.engine.loop import EngineLoop
 from draftproof.engine.memory_budget import plan_of, room_on, sizes_that_fit
 from draftproof.engine.scheduling import scheduler_for
 from draftproof.errors import AccountingError, CheckpointError, ConfigError, EnvironmentProblem, UsageError
+from draftproof.hardware.host_memory import host_memory_bytes
 from draftproof.hardware.weights import weigh_tensors
 from draftproof.kernels.draft_head.selection import select_rows
 from draftproof.kernels.half_linear import fbgemm
@@ -42,7 +43,7 @@ from draftproof.models.loading import LoadedModel, load_model
 from draftproof.models.qwen3_5 import Qwen35Model
 from draftproof.models.stored_linear import DenseBackend, LoadTarget
 from draftproof.models.weight_storage import WeightStorage
-from draftproof.runtime.state_store import StateSizes, StateStore
+from draftproof.runtime.state_store import StateSizes, StateStore, state_bytes
 from draftproof.speculation.draft_choice import AdaptiveChoice, DraftChoice, FixedChoice
 from draftproof.speculation.draft_vocabulary import choose_draft_tokens
 from draftproof.speculation.drafter import Drafter, NoDrafter
@@ -51,6 +52,9 @@ from draftproof.speculation.nextn import NextnDrafter
 DEFAULT_MAX_LENGTH = 32_768
 """Context when the user names none and the checkpoint allows more: its state still fits beside the
 weights."""
+
+SHORTEST_CONTEXT = 2
+"""A prompt of one token and one of output."""
 
 SMALL_MODEL_PARAMETERS = 30_000_000
 """Below it a second CPU thread costs more in waiting than it saves in work."""
@@ -116,6 +120,8 @@ def build_engine(checkpoint: Checkpoint, config: EngineConfig) -> BuiltEngine:
     sizes = state_sizes(config, max_length)
     if device.type == "cuda":
         sizes = _sizes_that_fit(checkpoint, spec, sizes, _room(device, config))
+    elif device.type == "cpu":
+        _require_host_memory(spec, sizes, TORCH_TYPES[config.activations])
     target = load_target(config)
     engine: EngineLoop
     if config.uses_device_steps:
@@ -278,6 +284,20 @@ def _sizes_that_fit(checkpoint: Checkpoint, spec: ModelSpec, sizes: StateSizes, 
     return sizes
 
 
+def _require_host_memory(spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype) -> None:
+    """Refuse state that the machine cannot hold. The system would hand it out all the same, and end the
+    process when it is used."""
+    needed = state_bytes(spec, sizes, dtype)
+    there = host_memory_bytes()
+    if needed > there:
+        raise EnvironmentProblem(
+            f"{sizes.slots} sequences of {sizes.max_positions:,} positions and {sizes.snapshots} kept "
+            f"prompts take {needed / 1e9:,.1f} GB beside the weights, but this machine has "
+            f"{there / 1e9:,.1f} GB",
+            "Lower --max-length, --max-num-seqs or --prefix-snapshots, or set --max-total-tokens.",
+        )
+
+
 def _warn(line: str) -> None:
     """A demotion is never silent."""
     sys.stderr.write(f"draftproof: {line}\n")
@@ -351,9 +371,14 @@ def _device(name: str) -> torch.device:
 def _max_length(spec: ModelSpec, config: EngineConfig) -> int:
     total = config.max_total_tokens
     room = None if total is None else total // config.page_size * config.page_size - draft_slack(config)
+    if total is not None and room is not None and room < SHORTEST_CONTEXT:
+        fewest = -(-(SHORTEST_CONTEXT + draft_slack(config)) // config.page_size) * config.page_size
+        raise UsageError(
+            f"--max-total-tokens {total} has no room for a single sequence", f"The least here is {fewest}."
+        )
     if config.max_length is None:
         longest = min(spec.max_position, DEFAULT_MAX_LENGTH)
-        return longest if room is None else max(min(longest, room), 1)
+        return longest if room is None else min(longest, room)
     if room is not None and config.max_length > room:
         raise UsageError(
             f"a context of {config.max_length} takes {config.max_length + draft_slack(config)} positions "

@@ -9,7 +9,7 @@ stash, and the next window applies the accepted ones first (`kernels.gated_delta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
 from functools import lru_cache
 from itertools import count, takewhile
@@ -65,6 +65,24 @@ class LayerPools:
 
     trunk: tuple[LayerState, ...]
     head: tuple[KeyValueCache, ...]
+
+
+def state_bytes(spec: ModelSpec, sizes: StateSizes, dtype: torch.dtype) -> int:
+    """What a store of these sizes takes; nothing is allocated."""
+    pools = _allocate(spec, sizes, dtype, torch.device("meta"))
+    tensors = [_tensors_of(state) for state in (*pools.trunk, *pools.head)]
+    recurrent = [state for state in pools.trunk if isinstance(state, RecurrentState)]
+    of_slots = sum(state.recurrent.nbytes + state.convolution.nbytes for state in recurrent)
+    pages_per_sequence = -(-sizes.max_positions // sizes.page_size)
+    return (
+        sum(tensor.nbytes for of_layer in tensors for tensor in of_layer)
+        + of_slots // sizes.slots * sizes.snapshots
+        + sizes.slots * pages_per_sequence * torch.int64.itemsize
+    )
+
+
+def _tensors_of(state: LayerState) -> list[Tensor]:
+    return [getattr(state, field.name) for field in fields(state)]
 
 
 class StateStore:
