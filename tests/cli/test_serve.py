@@ -201,3 +201,39 @@ def test_options_can_be_given_by_the_environment(monkeypatch, capsys):
     assert (settings["max_sequences"], settings["api_keys"]) == (5, "2 given")
     assert run(["serve", "--help"]) == 0
     assert "env var" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("key", ["", " ", "a ", "schlüssel", "a\nb"])
+def test_a_key_that_protects_nothing_or_cannot_be_sent_is_refused(key, capsys):
+    assert run(["serve", "tiny", "--api-key", "good", "--api-key", key, "--dry-run"]) == 2
+    message = capsys.readouterr().err
+    assert "--api-key" in message
+    assert "schl" not in message
+
+
+@pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "https://", "http://a b", ""])
+def test_what_no_browser_calls_an_origin_is_refused(origin, capsys):
+    assert run(["serve", "tiny", "--allowed-origin", origin, "--dry-run"]) == 2
+    assert "scheme, host and port" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("origin", ["https://example.org", "http://localhost:3000", "*", "http://[::1]:80"])
+def test_origins_are_taken(origin, capsys):
+    assert settings(capsys, "tiny", "--allowed-origin", origin)["allowed_origins"] == [origin]
+
+
+def test_json_is_for_dry_runs(capsys):
+    assert run(["serve", "tiny", "--json"]) == 2
+    assert "--dry-run" in capsys.readouterr().err
+
+
+def test_a_wrong_value_is_traced_to_where_it_stands(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "options.yaml"
+    file.write_text("port: here\n")
+    assert run(["serve", "tiny", "--config", str(file), "--dry-run"]) == 2
+    assert "'--port' in the file of --config" in capsys.readouterr().err
+    monkeypatch.setenv("DRAFTPROOF_SERVE_PORT", "tcp://10.0.0.1:8000")
+    assert run(["serve", "tiny", "--dry-run"]) == 2
+    assert "'--port' in DRAFTPROOF_SERVE_PORT" in capsys.readouterr().err
+    assert run(["serve", "tiny", "--port", "there", "--dry-run"]) == 2
+    assert "'--port': " in capsys.readouterr().err

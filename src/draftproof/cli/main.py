@@ -235,7 +235,23 @@ def _report(error: Exception, as_json: bool) -> int:
 def _usage_message(error: BaseException) -> str:
     text: str = error.format_message() if hasattr(error, "format_message") else str(error)
     # typer passes on pydantic's name for the error, which says nothing to a user.
-    return " ".join(text.replace("Value error, ", "").split()).rstrip(".")
+    words = " ".join(text.replace("Value error, ", "").split()).rstrip(".")
+    place = _place_of_value(error)
+    return words.replace("': ", f"'{place}: ", 1) if place else words
+
+
+def _place_of_value(error: BaseException) -> str:
+    """Where a wrong value stands, when that is not the command line."""
+    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or parameter is None:
+        return ""
+    source = context.get_parameter_source(parameter.name)
+    if source is None or source.name not in ("ENVIRONMENT", "DEFAULT_MAP"):
+        return ""
+    if source.name == "DEFAULT_MAP":
+        return " in the file of --config"
+    variables = [name for name in parameter.envvar or () if os.environ.get(name)]
+    return f" in {variables[0]}" if variables else ""
 
 
 def _help_command(words: Sequence[str]) -> str:

@@ -57,6 +57,7 @@ from draftproof.cli.server_options import (
     ToolParserOption,
     TotalTokensOption,
     require_qwen_format,
+    require_usable_access,
     shown_settings,
 )
 from draftproof.cli.stack_options import (
@@ -208,6 +209,9 @@ def serve(
         return serve_on_stack(named, wanted, request, dry_run)
     _refuse(context, PLAN_ONLY, "draftproof's own server")
     require_qwen_format(reasoning_parser, tool_call_parser)
+    require_usable_access(api_key or (), allowed_origin or ())
+    if as_json and not dry_run:
+        raise UsageError("--json goes with --dry-run", "Add --dry-run, or leave --json out.")
     engine = engine_config(
         EngineOptions(
             drafter=drafter,

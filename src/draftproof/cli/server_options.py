@@ -3,7 +3,8 @@ that mean the same work too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
@@ -23,6 +24,8 @@ _OUTPUT = "Logs and metrics"
 
 QWEN_REASONING_PARSERS = ("qwen3", "qwen3_5", "qwen3-thinking")
 QWEN_TOOL_PARSERS = ("qwen3_coder", "qwen3_xml", "qwen3_5")
+
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+|null")
 
 
 class SamplingSource(Enum):
@@ -225,6 +228,29 @@ def require_qwen_format(reasoning_parser: str | None, tool_parser: str | None) -
         if given is not None and given not in known:
             raise UsageError(
                 f"{option} {given}: this server reads Qwen's format only", "Leave the option out."
+            )
+
+
+def require_usable_access(api_keys: Sequence[str], allowed_origins: Sequence[str]) -> None:
+    """Keys that protect, and origins that a browser can send.
+
+    Raises:
+        UsageError: a key is empty, as a variable that was never set is, or has characters that no header
+            carries as they are; an origin is more or less than scheme, host and port.
+    """
+    for key in api_keys:
+        if not key or not key.isascii() or not key.isprintable() or key != key.strip():
+            raise UsageError(
+                "--api-key: a key is empty, begins or ends with a space, or has other characters than "
+                "printable ASCII",
+                "Give another one.",
+            )
+    for origin in allowed_origins:
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            raise UsageError(
+                f"--allowed-origin {origin} is no origin",
+                "Write scheme, host and port as browsers do, like https://chat.example.org or "
+                "http://localhost:3000, or * for all.",
             )
 
 
