@@ -10,7 +10,8 @@ import pytest
 
 from draftproof.checkpoint.checkpoint import open_checkpoint
 from draftproof.cli.main import run
-from draftproof.cli.native_server import sampling_defaults, served_settings, template_of
+from draftproof.cli.native_server import ServedText, sampling_defaults, served_settings, template_of
+from draftproof.cli.server_announcement import CHAT_EXAMPLE
 from draftproof.cli.server_options import SamplingSource, ServerRequest
 from draftproof.errors import CheckpointError, UsageError
 from draftproof.server.settings import SamplingDefaults
@@ -64,6 +65,15 @@ def test_a_given_template_takes_the_place_of_the_checkpoints(folder: Path, tmp_p
     assert template.render([{"role": "user", "content": "Hello"}]) == "Hello!"
     with pytest.raises(UsageError, match=r"--chat-template .* cannot be read"):
         template_of(folder, tmp_path / "none.jinja", tokenizer)
+
+
+def test_what_it_says_to_try_is_what_it_can_answer(folder: Path) -> None:
+    tokenizer = Tokenizer.load(folder)
+    assert ServedText(tokenizer, template_of(folder, None, tokenizer)).example is CHAT_EXAMPLE
+    without = ServedText(tokenizer, None).example
+    assert without.path == "/v1/completions"
+    assert without.limit is not None
+    assert "--chat-template" in without.limit
 
 
 def test_a_checkpoint_without_a_template_serves_no_chat(folder: Path) -> None:

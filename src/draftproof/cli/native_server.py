@@ -16,7 +16,13 @@ from draftproof import __version__
 from draftproof.checkpoint.checkpoint import Checkpoint, open_checkpoint
 from draftproof.checkpoint.config import MAX_INTEGER
 from draftproof.cli.served_chain import served_chain
-from draftproof.cli.server_announcement import StartProgress, announce
+from draftproof.cli.server_announcement import (
+    CHAT_EXAMPLE,
+    TEXT_EXAMPLE,
+    Example,
+    StartProgress,
+    announce,
+)
 from draftproof.cli.server_options import SamplingSource, ServerRequest
 from draftproof.engine.config import EngineConfig
 from draftproof.errors import EnvironmentProblem, UsageError
@@ -55,6 +61,11 @@ class ServedText:
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
+
+    @property
+    def example(self) -> Example:
+        """A request that this server can answer."""
+        return TEXT_EXAMPLE if self.template is None else CHAT_EXAMPLE
 
 
 def serve_natively(argument: str, engine: EngineConfig, request: ServerRequest) -> int:
@@ -97,7 +108,7 @@ def serve_engine(argument: str, factory: EngineFactory, request: ServerRequest) 
             address,
             lambda client: _app(client, text, settings, found, request),
             Lifetime(ServingLimits(request.max_queue, request.stall_seconds), request.drain_seconds),
-            lambda: announce(found, process.ready, settings, address),
+            lambda: announce(found, process.ready, settings, address, text.example),
         )
 
 

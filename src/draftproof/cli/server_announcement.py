@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 
 from rich.console import Console
@@ -52,8 +53,31 @@ class StartProgress:
             sys.stderr.flush()
 
 
+@dataclass(frozen=True)
+class Example:
+    """A request to try the server with.
+
+    Attributes:
+        path: of the route.
+        body: without the model.
+        limit: why it is no conversation; None when it is.
+    """
+
+    path: str
+    body: Mapping[str, object]
+    limit: str | None = None
+
+
+CHAT_EXAMPLE = Example("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]})
+TEXT_EXAMPLE = Example(
+    "/v1/completions",
+    {"prompt": "Hello", "max_tokens": 50},
+    "no chat template: /v1/completions only; --chat-template FILE brings one",
+)
+
+
 def announce(
-    chain: ChainReport, ready: EngineReady, settings: ServerSettings, address: socket.socket
+    chain: ChainReport, ready: EngineReady, settings: ServerSettings, address: socket.socket, example: Example
 ) -> None:
     """Print what runs, what is known about it, and how to try it."""
     console, url = report_console(), url_of(address)
@@ -64,13 +88,15 @@ def announce(
     table.add_column(overflow="fold")
     for name, value in _rows(chain, ready, settings):
         table.add_row(name, value)
+    if example.limit is not None:
+        table.add_row("chat", example.limit)
     console.print(table)
     console.print()
     if ready.simulated_accept_length is not None:
         warning = f"SIMULATED: accept length {ready.simulated_accept_length:g}; the text means nothing"
         console.print(Text(warning, style="bold red"))
     console.print(Text.assemble("Serving ", (settings.model_name, "bold"), " at ", (url, "bold")))
-    console.print(Text(f"Try it: {_try_it(url, settings)}", style=QUIET), soft_wrap=True)
+    console.print(Text(f"Try it: {_try_it(url, settings, example)}", style=QUIET), soft_wrap=True)
 
 
 def _rows(
@@ -97,7 +123,7 @@ def _device(name: str) -> str:
     return f"cpu (this machine has {found}: add --device cuda)" if found else "cpu"
 
 
-def _try_it(url: str, settings: ServerSettings) -> str:
-    body = {"model": settings.model_name, "messages": [{"role": "user", "content": "Hello"}]}
+def _try_it(url: str, settings: ServerSettings, example: Example) -> str:
+    body = {"model": settings.model_name, **example.body}
     key = "-H 'Authorization: Bearer YOUR_KEY' " if settings.api_keys else ""
-    return f"curl {url}/v1/chat/completions {key}-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
+    return f"curl {url}{example.path} {key}-H 'Content-Type: application/json' -d '{json.dumps(body)}'"
