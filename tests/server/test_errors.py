@@ -131,6 +131,8 @@ def test_a_body_has_to_call_itself_json(http: TestClient) -> None:
         ({"n": 0}, "n", "greater than or equal to 1"),
         ({"prompt": []}, "prompt", "valid string or List should have at least 1 item"),
         ({"prompt": [1, "a"]}, "prompt[1]", "valid integer"),
+        ({"prompt": {"a": 1}}, "prompt", "prompt: Input should be a valid string"),
+        ({"stop": {"str": 1}}, "stop", "stop: Input should be a valid string"),
         ({"prompt": ""}, "prompt", "prompt is empty"),
         ({"prompt": [4096]}, "prompt", "the vocabulary ends at 4095"),
         ({"stop": [""]}, "stop[0]", "at least 1 character"),
@@ -165,6 +167,13 @@ def test_whole_numbers_may_be_written_with_a_point(
     parameters = engine.requests[0].parameters
     assert type(parameters.max_tokens) is int
     assert all(type(token_id) is int for token_id in engine.requests[0].prompt_ids)
+
+
+def test_a_wrong_value_counts_more_than_what_is_missing_beside_it(http: TestClient) -> None:
+    tool = {"type": "web_search"}
+    error = http.post("/v1/responses", json={"input": "x", "tools": [tool]}).json()["error"]
+    assert error["param"] == "tools[0].type"
+    assert 'not "web_search"' in error["message"]
 
 
 def test_what_does_not_fit_the_context_is_refused_in_the_words_that_clients_know(complete: Post) -> None:

@@ -151,9 +151,9 @@ def _of_validation(error: RequestValidationError) -> ApiError:
     if not isinstance(error.body, dict):
         kind = _JSON_KINDS.get(type(error.body), "empty")
         return ApiError(400, f"the body is {kind}; send a JSON object", code="invalid_json")
-    problems = [(_path_of(problem["loc"], error.body), problem) for problem in error.errors()]
+    problems = [(_path_of(problem, error.body), problem) for problem in error.errors()]
     field = problems[0][0][:1]
-    furthest = max((path for path, _ in problems if path[:1] == field), key=_progress)
+    furthest, _ = max((item for item in problems if item[0][:1] == field), key=_progress)
     there = [problem for path, problem in problems if path == furthest]
     words = " or ".join(dict.fromkeys(str(problem["msg"]) for problem in there)) + _given(there[0])
     shown = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in furthest).lstrip(".")
@@ -169,26 +169,29 @@ def _given(problem: Mapping[str, Any]) -> str:
     return f", not {shown}" if len(shown) <= LONGEST_SHOWN else ""
 
 
-def _progress(path: Sequence[str | int]) -> tuple[int, int]:
-    """How far inside the body, and how far along the last list."""
+def _progress(item: tuple[Sequence[str | int], Mapping[str, Any]]) -> tuple[int, int, bool]:
+    """How far inside the body, and how far along the last list; a wrong value says more than a lack."""
+    path, problem = item
     last = path[-1] if path else 0
-    return len(path), last if isinstance(last, int) else 0
+    return len(path), last if isinstance(last, int) else 0, problem["type"] != "missing"
 
 
-def _path_of(location: Sequence[str | int], body: object) -> tuple[str | int, ...]:
+def _path_of(problem: Mapping[str, Any], body: object) -> tuple[str | int, ...]:
     """("body", "messages", 0, "content", "str") as ("messages", 0, "content"): without names of kinds.
 
     Args:
-        location: of a problem, as pydantic gives it.
+        problem: as pydantic gives it, with its location.
         body: in which it is.
     """
+    location = problem["loc"]
+    missing = location[-1] if problem["type"] == "missing" else None
     path: list[str | int] = []
     value = body
     for part in location:
         if isinstance(part, int) and isinstance(value, list) and part < len(value):
             path.append(part)
             value = value[part]
-        elif isinstance(part, str) and isinstance(value, dict) and (part in value or part == location[-1]):
+        elif isinstance(part, str) and isinstance(value, dict) and (part in value or part == missing):
             path.append(part)
             value = value.get(part)
     return tuple(path)
