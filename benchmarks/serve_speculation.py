@@ -29,6 +29,8 @@ from draftproof.text.tokenizer import Tokenizer
 CONCURRENCIES = (1, 4, 16)
 CONTEXT = 1024
 SEED = 11
+WARM_UP_ROUNDS = 2
+"""Rounds that do not count: acceptance is learned, and each K has been tried."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def main() -> None:
         httpx2.Client(base_url=server.address, timeout=300.0) as client,
         ThreadPoolExecutor(most) as pool,
     ):
-        for turn in range(options.rounds + 1):
+        for turn in range(options.rounds + WARM_UP_ROUNDS):
             texts: dict[tuple[int, bool], list[str]] = {}
             for concurrency, on in cells[turn % len(cells) :] + cells[: turn % len(cells)]:
                 asked = [
@@ -95,7 +97,7 @@ def main() -> None:
                 seconds, answers = run_batch(pool, client, asked)
                 spent = server.engine_seconds() - before
                 texts[concurrency, on] = [answer.text for answer in answers]
-                if turn:  # the first round warms up
+                if turn >= WARM_UP_ROUNDS:
                     tokens = sum(answer.tokens for answer in answers)
                     length = sum(answer.accept_length for answer in answers) / concurrency
                     sample = Sample(turn, concurrency, on, tokens / seconds, length, 1e3 * spent / tokens)
