@@ -153,6 +153,7 @@ def test_a_wrong_command_is_rejected_with_the_reason(command, words, check):
         ("--gpu h200", "options-together", "--gpu means nothing"),
         ("--port 70000", "option-value", "70000"),
         ("--stack sglang", "starts", "another stack"),
+        ("--stack native,vllm", "starts", "another stack"),
     ],
 )
 def test_what_the_server_would_refuse_is_refused_with_its_own_words(words, check, observed):
@@ -174,6 +175,8 @@ ACCEPTED = (
     "--drafter none",
     "--k 17",
     "--api-key one two",
+    "--port 65536 --port 1 --k 17 --k 2",
+    "--port 1 --port 65536",
     "--enable-prefix-caching=1",
     "--log-level warning --metrics-compat vllm --chat-template some/file",
 )
@@ -251,7 +254,12 @@ def test_variables_are_read_as_the_command_line_reads_them(monkeypatch, capsys):
     assert broken(judged("", environment=variables)) == {"option-value"}
     unread = finding(judged("", environment=(Variable("DRAFTPROOF_SERVE_DRAFTS", "2"),)), "option-exists")
     assert unread.ruling is Ruling.WARNS
-    monkeypatch.setenv("DRAFTPROOF_SERVE_K", "2")
+    both = (Variable("DRAFTPROOF_SERVE_DRAFT_TOKENS", "1"), Variable("DRAFTPROOF_SERVE_K", "2"))
+    empty = (Variable("DRAFTPROOF_SERVE_MAX_MODEL_LEN", ""),)
+    assert judged("", environment=(*both, *empty)).resolved.draft_tokens.value == 2
+    assert broken(judged("", environment=empty)) == set()
+    for variable in (*both, *empty):
+        monkeypatch.setenv(variable.name, variable.value)
     assert run(["serve", "tiny", "--dry-run", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["draft_tokens"] == 2
 

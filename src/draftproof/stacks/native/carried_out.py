@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from draftproof.stacks.evaluation import Evaluator, Given, Instance, RaisedError, Unknown, single
@@ -18,7 +19,7 @@ from draftproof.stacks.native.own_source import GENERATE, SERVE
 from draftproof.stacks.place import Place
 from draftproof.stacks.source import SourceTree
 
-ANOTHER_STACK = "another stack"
+OWN = "native"
 _USAGE = "UsageError"
 
 
@@ -31,7 +32,7 @@ class EngineInForce:
         refusal: the error that stops the start; None when there is none.
         lost: what was not understood; empty when the function was followed to its end.
         place: where the config is made, or where the way was lost.
-        starts_other: the command starts another stack's server.
+        starts_other: the command is about another stack.
     """
 
     values: Mapping[str, object] = field(default_factory=dict)
@@ -49,7 +50,10 @@ def carried_out(tree: SourceTree, command: DeclaredCommand, given: GivenWords) -
         command: which function.
         given: words whose values are all accepted by themselves.
     """
-    evaluator = Evaluator(tree, substitutes=_ENDS)
+    stack = given.of("stack")
+    if stack is not None and stack.value != OWN:
+        return EngineInForce(starts_other=True, place=command.place)
+    evaluator = _evaluator(tree)
     values = {
         **dict(zip(command.arguments, given.positionals, strict=False)),
         **{name: value for name, value in given.values.items() if name not in _ABOUT_THE_CALL},
@@ -65,8 +69,6 @@ def carried_out(tree: SourceTree, command: DeclaredCommand, given: GivenWords) -
             return EngineInForce(refusal=outcome.raised, place=outcome.raised.place)
         return EngineInForce(lost=f"{command.name} ended with {outcome.raised}", place=outcome.raised.place)
     engine = outcome.returned
-    if engine == ANOTHER_STACK:
-        return EngineInForce(starts_other=True, place=command.place)
     if not isinstance(engine, Instance):
         return EngineInForce(lost=f"{command.name} gave no engine", place=command.place)
     return EngineInForce(
@@ -74,10 +76,9 @@ def carried_out(tree: SourceTree, command: DeclaredCommand, given: GivenWords) -
     )
 
 
-_ABOUT_THE_CALL = ("dry_run", "as_json", "config")
+_ABOUT_THE_CALL = ("dry_run", "as_json", "config", "stack")
 _ENDS: Mapping[str, Any] = {
     "draftproof.cli.native_server.serve_natively": lambda argument, engine, server: engine,
-    "draftproof.cli.stack_server.serve_on_stack": lambda *arguments: ANOTHER_STACK,
     f"draftproof.cli.{GENERATE}._run": lambda argument, given, config, *others: config,
     "draftproof.runtime.sampling.fresh_seed": lambda: 0,
     "draftproof.cli.brought_options.json_object": lambda option, text: (
@@ -85,6 +86,12 @@ _ENDS: Mapping[str, Any] = {
     ),
 }
 """Where the following ends: nothing is loaded, and nothing is served."""
+
+
+@lru_cache(maxsize=4)
+def _evaluator(tree: SourceTree) -> Evaluator:
+    """One for all questions about a tree: what it has read and compiled is kept."""
+    return Evaluator(tree, substitutes=_ENDS)
 
 
 def _context(command: DeclaredCommand, given: GivenWords) -> Given:

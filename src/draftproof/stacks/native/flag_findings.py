@@ -44,7 +44,7 @@ def existence(given: GivenWords, command: DeclaredCommand) -> Iterator[LaunchFin
 def values(tree: SourceTree, given: GivenWords) -> Iterator[LaunchFinding]:
     """Whether every option has a value that it accepts by itself."""
     for each in given.words:
-        if each.declared is None:
+        if not given.counts(each):
             continue
         problem = each.problem or _too_many_drafts(tree, each)
         if problem:

@@ -122,21 +122,29 @@ class GivenWords:
         own = [each for each in self.words if each.declared and each.declared.parameter == parameter]
         return own[-1] if own else None
 
+    def counts(self, word: GivenWord) -> bool:
+        """Whether a word is looked at: the last one for its option, or any that may be repeated."""
+        declared = word.declared
+        if declared is None:
+            return False
+        last = self.of(declared.parameter)
+        return word is last or (declared.is_repeated and last is not None and word.source == last.source)
+
     @property
     def values(self) -> Mapping[str, object]:
-        """What the function gets, by parameter."""
+        """What the function gets, by parameter; only where no word that counts has a problem."""
         values: dict[str, object] = {}
         for each in self.words:
-            if each.declared is None:
+            declared = each.declared
+            if declared is None or not self.counts(each):
                 continue
-            name = each.declared.parameter
-            if not each.declared.is_repeated:
-                values[name] = each.converted
+            if not declared.is_repeated:
+                values[declared.parameter] = each.converted
             elif each.source == ENVIRONMENT:
-                values[name] = (each.value or "").split()
+                values[declared.parameter] = (each.value or "").split()
             else:
-                typed = [w for w in self.words if w.declared is each.declared and w.source == COMMAND_LINE]
-                values[name] = [word.converted for word in typed]
+                typed = [word for word in self.words if word.declared is declared and self.counts(word)]
+                values[declared.parameter] = [word.converted for word in typed]
         return values
 
 
@@ -160,11 +168,25 @@ def _variables(tree: SourceTree, command: Command, declared: DeclaredCommand) ->
     prefix = _prefix(tree, declared.name)
     if not prefix:
         return
-    for variable in command.environment:
-        if variable.name.startswith(f"{prefix}_"):
-            name = f"--{variable.name[len(prefix) + 1 :].lower().replace('_', '-')}"
-            text = f"{variable.name}={variable.value}"
-            yield GivenWord(text, name, variable.value, declared.declared(name), ENVIRONMENT)
+    # The later of two variables of one name counts, and an empty one is like none.
+    given = {entry.name: entry.value for entry in command.environment if entry.name.startswith(f"{prefix}_")}
+    given = {name: value for name, value in given.items() if value}
+    named = {f"{prefix}_{name.lstrip('-').replace('-', '_').upper()}": name for name in _long_names(declared)}
+    filled: set[DeclaredOption] = set()
+    # Of several names of an option the first one counts.
+    for variable, name in named.items():
+        option = declared.declared(name)
+        if variable in given and option is not None and option not in filled:
+            filled.add(option)
+            yield GivenWord(f"{variable}={given[variable]}", name, given[variable], option, ENVIRONMENT)
+    for variable, value in given.items():
+        if variable not in named:
+            yield GivenWord(f"{variable}={value}", variable, value, None, ENVIRONMENT)
+
+
+def _long_names(declared: DeclaredCommand) -> Iterator[str]:
+    for each in declared.options:
+        yield from (name for name in (each.option.name, *each.option.aliases) if name.startswith("--"))
 
 
 def _prefix(tree: SourceTree, command: str) -> str:

@@ -124,7 +124,7 @@ def _together(judged: _Judged) -> Iterator[LaunchFinding]:
             "options-together", "", Ruling.BREAKS, _TOGETHER, expected, message, message, places
         )
     elif engine.starts_other:
-        observed = "it starts another stack's server"
+        observed = "--stack names another stack"
         yield LaunchFinding(
             "starts", "", Ruling.BREAKS, _STARTS, "draftproof's own server", observed, "", places
         )
@@ -261,7 +261,7 @@ def _unknown(judged: _Judged, *parameters: str) -> str:
         return ""
     refusal = judged.engine.refusal
     return (
-        refusal.message if refusal is not None else judged.engine.lost or "another stack's server is started"
+        refusal.message if refusal is not None else judged.engine.lost or "the command is about another stack"
     )
 
 
