@@ -7,8 +7,10 @@ import logging
 import pytest
 from starlette.testclient import TestClient
 
+from draftproof.serving.client import GenerationFailed
+from draftproof.serving.messages import FailureKind
 from tests.server.conftest import Post
-from tests.support.fake_engine import FakeEngineClient
+from tests.support.fake_engine import Answer, FakeEngineClient, Piece
 
 
 def test_an_id_is_made_up_for_each_request(http: TestClient) -> None:
@@ -54,3 +56,26 @@ def test_each_request_has_a_line_in_the_log(http: TestClient, caplog: pytest.Log
     assert vars(listed)["seconds"] >= 0
     assert refused.getMessage() == r"GET /nothing\nhere"
     assert vars(refused)["status"] == 404
+
+
+def test_the_log_says_why_a_request_was_refused(complete: Post, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "draftproof.server"):
+        complete(n=0)
+        complete(model="line\nbreak")
+        complete()
+    wrong, unknown, fine = (vars(record) for record in caplog.records)
+    assert "n: Input should be greater than or equal to 1, not 0" in wrong["error"]
+    assert "\n" not in unknown["error"]
+    assert "error" not in fine
+
+
+def test_the_log_says_how_a_stream_failed(
+    complete: Post, engine: FakeEngineClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine.answer = lambda request: Answer(
+        (Piece("begun"),), error=GenerationFailed(FailureKind.DEADLINE, "too late")
+    )
+    with caplog.at_level(logging.INFO, "draftproof.server"):
+        complete(stream=True)
+    (line,) = (vars(record) for record in caplog.records)
+    assert (line["status"], line["error"]) == (200, "'too late'")

@@ -12,8 +12,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from draftproof.errors import UsageError
+from draftproof.server.request_ids import PROBLEM_KEY
 from draftproof.serving.client import GenerationFailed, QueueFull
 from draftproof.serving.messages import FailureKind
 
@@ -107,9 +109,26 @@ class ApiError(Exception):
 
     def response(self) -> Response:
         """The whole answer."""
-        return Response(
-            orjson.dumps(self.body()), self.status, headers=self.headers, media_type="application/json"
-        )
+        return ErrorResponse(self)
+
+
+class ErrorResponse(Response):
+    """An error for a client; the log is told of it too.
+
+    Args:
+        error: that is answered with.
+    """
+
+    media_type = "application/json"
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(orjson.dumps(error.body()), error.status, headers=error.headers)
+        self._message = error.message
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        scope[PROBLEM_KEY] = self._message
+        await super().__call__(scope, receive, send)
 
 
 def install_error_handlers(app: FastAPI) -> None:

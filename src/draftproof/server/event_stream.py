@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from draftproof.errors import DraftproofError
 from draftproof.server.client_watch import while_connected
 from draftproof.server.errors import ApiError
+from draftproof.server.request_ids import PROBLEM_KEY
 from draftproof.server.settings import ServerSettings
 
 logger = logging.getLogger("draftproof.server")
@@ -98,7 +99,7 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send everything, or end when the client goes away."""
         try:
-            await while_connected(receive, self._send_all(send))
+            await while_connected(receive, self._send_all(scope, send))
         except ApiError:
             logger.info("a client left its stream")
         except TimeoutError:
@@ -107,24 +108,24 @@ class EventStream(Response):
             await _end(self._first)
             await self._rest.aclose()
 
-    async def _send_all(self, send: Send) -> None:
+    async def _send_all(self, scope: Scope, send: Send) -> None:
         start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         await send(start)
         keeping = asyncio.create_task(self._keep_alive(send))
         try:
-            await self._send_events(send)
+            await self._send_events(scope, send)
         finally:
             await _end(keeping)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _send_events(self, send: Send) -> None:
-        async with aclosing(self._events()) as events:
+    async def _send_events(self, scope: Scope, send: Send) -> None:
+        async with aclosing(self._events(scope)) as events:
             async for data in events:
                 async with asyncio.timeout(self._settings.stalled_seconds):
                     await send({"type": "http.response.body", "body": data, "more_body": True})
                 self._sent_at = monotonic()
 
-    async def _events(self) -> AsyncGenerator[bytes, None]:
+    async def _events(self, scope: Scope) -> AsyncGenerator[bytes, None]:
         """All events; the status has been sent, so an error is one too."""
         try:
             yield await self._first
@@ -133,7 +134,9 @@ class EventStream(Response):
         except Exception as error:
             if not isinstance(error, (ApiError, DraftproofError)):
                 logger.exception("a stream failed")
-            yield self._failure_event(ApiError.of(error))
+            failure = ApiError.of(error)
+            scope[PROBLEM_KEY] = failure.message
+            yield self._failure_event(failure)
 
     async def _keep_alive(self, send: Send) -> None:
         """Again and again: a comment when nothing else was sent for a while."""

@@ -12,6 +12,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 HEADER = "x-request-id"
 SCOPE_KEY = "draftproof.request_id"
+PROBLEM_KEY = "draftproof.problem"
+"""Where whoever answers with an error leaves its message for the log."""
+LONGEST_PROBLEM = 300
 LONGEST_PATH = 200
 _ACCEPTED = re.compile(r"[\x21-\x7e]{1,128}")
 _WATCHED = ("/health", "/ping", "/metrics", "/server_info")
@@ -83,4 +86,7 @@ def _log(scope: Scope, status: int | None, seconds: float) -> None:
     if logger.isEnabledFor(level):
         shown = ascii(path[:LONGEST_PATH])[1:-1]
         fields = {"request_id": request_id_of(scope), "status": status, "seconds": round(seconds, 3)}
+        problem = scope.get(PROBLEM_KEY)
+        if problem is not None:
+            fields["error"] = ascii(problem[:LONGEST_PROBLEM])
         logger.log(level, "%s %s", scope["method"], shown, extra=fields)
