@@ -104,6 +104,15 @@ class TestAnswers:
 
         run(ScriptedFactory(simulated_accept_length=2.5), scenario)
 
+    def test_whoever_has_an_answer_finds_it_counted(self) -> None:
+        async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
+            for number in range(1, 6):
+                await text_of(client, request(f"r{number}", 1))
+                assert client.status.steps >= number
+                assert client.status.running == 0
+
+        run(ScriptedFactory(), scenario)
+
     def test_closing_the_stream_aborts_the_request(self) -> None:
         async def scenario(client: ProcessEngineClient, process: EngineProcess) -> None:
             async with aclosing(endless(client, "a")) as chunks:

@@ -24,6 +24,8 @@ from draftproof.serving.messages import (
     EngineCommand,
     EngineCrashed,
     EngineMessage,
+    GenerationChunk,
+    GenerationFailure,
     Heartbeat,
     Progress,
     Stop,
@@ -92,10 +94,17 @@ def _serve(link: _Link, inbox: SimpleQueue[EngineCommand], factory: EngineFactor
             _gather(link, messages, worker.take(command))
         if worker.has_work:
             _gather(link, messages, worker.step())
-        if time.monotonic() >= link.next_heartbeat:
+        # With every end too: whoever has an answer finds it counted.
+        if time.monotonic() >= link.next_heartbeat or any(_is_end(message) for message in messages):
             link.next_heartbeat = time.monotonic() + HEARTBEAT_SECONDS
             messages.append(Heartbeat(worker.status))
         link.send(messages)
+
+
+def _is_end(message: EngineMessage) -> bool:
+    if isinstance(message, GenerationChunk):
+        return message.finish_reason is not None
+    return isinstance(message, GenerationFailure)
 
 
 def _gather(link: _Link, messages: list[EngineMessage], found: Iterator[EngineMessage]) -> None:
