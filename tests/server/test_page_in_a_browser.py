@@ -44,6 +44,7 @@ CHAIN = ServedChain(
             "It declares one.",
             (ServedClaim("The config declares an MTP head.", LinkState.PROVEN, "mtp_num_hidden_layers = 1"),),
         ),
+        ServedLink(4, "launch", "The arguments switch it on.", LinkState.NOT_RUN, "Not run."),
         ServedLink(6, "function", "It runs.", LinkState.NOT_RUN, "Not run."),
         ServedLink(7, "speed", "It is faster.", LinkState.NOT_RUN, "Not run."),
     ),
@@ -121,9 +122,9 @@ def test_health_evidence_acceptance_and_speed_are_there(engine: FakeEngineClient
     page = look()
     _text(page, "#state", "ready")
     _text(page, "#model", "tiny")
-    playwright.expect(page.locator("#chain li")).to_have_count(3)
+    playwright.expect(page.locator("#chain li")).to_have_count(4)
     _text(page, "#chain li:nth-child(1)", "proven")
-    _text(page, "#chain li:nth-child(2)", "live")
+    _text(page, "#chain li:nth-child(3)", "live")
     _text(page, "#tile-length", "2.50 of 4")
     _text(page, "#tile-requests-note", "1 waiting")
     _text(page, "#tile-gain", "1.00")
@@ -142,7 +143,9 @@ def test_a_link_shows_its_evidence_when_it_is_chosen_and_keeps_it_open(
     engine.status = replace(STATUS, running=3)
     _text(page, "#tile-requests", "3")
     assert page.locator("#link details").get_attribute("open") is not None
-    page.click("#chain li:nth-child(3) button")
+    page.click("#chain li:nth-child(2) button")
+    _text(page, "#link", "3 of 3 claims hold")
+    page.click("#chain li:nth-child(4) button")
     _text(page, "#link", "K = 2 is expected to give 1.90 times")
 
 
@@ -197,7 +200,7 @@ def test_alarms_are_said_once_and_break_link_6(engine: FakeEngineClient, look: L
     page = look()
     _text(page, "#state", "degraded")
     assert page.locator("#notices li").all_inner_texts() == ["accept length 1.00 over 200 passes (r1)"]
-    _text(page, "#chain li:nth-child(2)", "disproved")
+    _text(page, "#chain li:nth-child(3)", "disproved")
 
 
 def test_simulated_acceptance_is_said_above_everything(engine: FakeEngineClient, look: Look) -> None:

@@ -11,6 +11,7 @@ const SIGNS = {
   live: ["M1.5 8h3l2-4.5 3 9 2-4.5h3"],
 };
 const CLASSES = { "not run": "absent" };
+const HOLDING = new Set(["proven", "live"]);
 const WORDS = { void: "does not count" };
 
 const classOf = (state) => CLASSES[state] ?? state;
@@ -88,7 +89,7 @@ function evidence(link, chain, isOpen) {
       sign(claim.state),
       element("span", {}, claim.claim, element("span", { class: "observed" }, claim.observed)),
       element("span", { class: "unseen" }, claim.state)));
-  const held = link.claims.filter((claim) => claim.state === "proven").length;
+  const held = link.claims.filter((claim) => HOLDING.has(claim.state)).length;
   const made = element("details", {},
     element("summary", {}, `${held} of ${link.claims.length} claims hold`),
     element("ul", { class: "claims" }, ...claims));
