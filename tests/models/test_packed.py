@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from draftproof.kernels.experts_step.reference import expert_matrices
 from draftproof.kernels.packed_weights.formats import WeightFormat
 from draftproof.kernels.packed_weights.unpacking import unpack
 from draftproof.layers.decoder import AttentionLayer, RecurrentLayer
@@ -88,7 +89,7 @@ def all_weights(model: LoadedModel) -> list[Tensor]:
             found += [weight_of(mlp.gate_up), weight_of(mlp.down)]
         elif isinstance(mlp, PackedMixture):
             for expert in range(mlp.experts.experts):
-                found += [unpack(mlp.gate_up(expert), torch.float32), unpack(mlp.down(expert), torch.float32)]
+                found += [unpack(matrix, torch.float32) for matrix in expert_matrices(mlp.experts, expert)]
         else:
             for gate_up, down in zip(mlp.experts.gate_up, mlp.experts.down, strict=True):
                 found += [weight_of(gate_up), weight_of(down)]
