@@ -2,11 +2,12 @@
 
     python -m benchmarks.serve_speculation [--rounds N] [--tokens N] [--temperature T] [--policy P]
 
-One server; the arms are requests with `"speculative": false` and requests without. A sample is a batch: as
-many requests at a time as the concurrency says, over different prompts; its speed is all output tokens over
-the time until the last request has ended. Every round takes a sample of every concurrency and arm, in an
-order that rotates; ratios are paired by round. Beside the speeds stands the engine process's CPU time per
-token, which other work on the machine changes less. Texts of both arms must be equal.
+One server; the arms are requests with `"speculative": false` and requests without. A sample is as many
+clients as the concurrency says, each with a few requests one after another, of different prompts and lengths;
+its speed is all output tokens over the time until the last request has ended. (Requests that begin and end
+all at once would end apart with drafts, and the last ones alone.) Every round takes a sample of every
+concurrency and arm, in an order that rotates; ratios are paired by round. Beside the speeds stands the engine
+process's CPU time per token, which other work on the machine changes less. Texts of both arms must be equal.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from draftproof.links.prompts import shipped_prompts
 from draftproof.text.tokenizer import Tokenizer
 
 CONCURRENCIES = (1, 4, 16)
+REQUESTS_OF_CLIENT = 4
 CONTEXT = 1024
 SEED = 11
 WARM_UP_ROUNDS = 2
@@ -55,12 +57,31 @@ class Sample:
 
 
 def run_batch(
-    pool: ThreadPoolExecutor, client: httpx2.Client, asked: Sequence[Ask]
+    pool: ThreadPoolExecutor, client: httpx2.Client, asked: Sequence[Sequence[Ask]]
 ) -> tuple[float, list[ServedAnswer]]:
-    """All of them at once; seconds until the last one has ended, and the answers."""
+    """Each client's requests one after another, all clients at once; seconds until the last one has ended,
+    and the answers."""
     begin = perf_counter()
-    answers = list(pool.map(lambda each: ask(client, each), asked))
-    return perf_counter() - begin, answers
+    answers = list(pool.map(lambda own: [ask(client, each) for each in own], asked))
+    return perf_counter() - begin, [answer for own in answers for answer in own]
+
+
+def requests_of(
+    prompts: Sequence[tuple[int, ...]], turn: int, concurrency: int, on: bool, options: argparse.Namespace
+) -> list[list[Ask]]:
+    """What each client asks in a round: lengths from three quarters to five quarters of the usual one."""
+    count = concurrency * REQUESTS_OF_CLIENT
+    asked = [
+        Ask(
+            prompt,
+            options.tokens * (12 + place * 7 % 9) // 16,
+            options.temperature,
+            SEED + place,
+            speculative=on,
+        )
+        for place, prompt in enumerate(islice(cycle(prompts), turn, turn + count))
+    ]
+    return [asked[first::concurrency] for first in range(concurrency)]
 
 
 def main() -> None:
@@ -89,17 +110,14 @@ def main() -> None:
         for turn in range(options.rounds + WARM_UP_ROUNDS):
             texts: dict[tuple[int, bool], list[str]] = {}
             for concurrency, on in cells[turn % len(cells) :] + cells[: turn % len(cells)]:
-                asked = [
-                    Ask(prompt, options.tokens, options.temperature, SEED + place, speculative=on)
-                    for place, prompt in enumerate(islice(cycle(prompts), turn, turn + concurrency))
-                ]
+                asked = requests_of(prompts, turn, concurrency, on, options)
                 before = server.engine_seconds()
                 seconds, answers = run_batch(pool, client, asked)
                 spent = server.engine_seconds() - before
                 texts[concurrency, on] = [answer.text for answer in answers]
                 if turn >= WARM_UP_ROUNDS:
                     tokens = sum(answer.tokens for answer in answers)
-                    length = sum(answer.accept_length for answer in answers) / concurrency
+                    length = sum(answer.accept_length for answer in answers) / len(answers)
                     sample = Sample(turn, concurrency, on, tokens / seconds, length, 1e3 * spent / tokens)
                     samples.append(sample)
             different += sum(texts[each, True] != texts[each, False] for each in CONCURRENCIES)

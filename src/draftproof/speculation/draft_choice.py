@@ -21,11 +21,19 @@ from draftproof.speculation.acceptance import AcceptanceCounts
 from draftproof.speculation.acceptance_average import AcceptanceAverage
 from draftproof.speculation.step_costs import StepCosts
 
-TRIAL_SHARE = 0.01
+TRIAL_SHARE = 0.005
 """Share of the time that trials may lose, as far as the estimates know."""
 
 TRIAL_STEPS = 4
 """Steps of one trial: the first may be a transition, which tells nothing about time."""
+
+LOST_STEPS = 1
+"""Steps' time that a trial is taken to lose whatever its arm is worth: a drafter catches up with the tokens
+that it was not shown."""
+
+ADVANTAGE = 1.03
+"""Drafts must be thought to be worth so many times what plain decoding is: estimates are not better than
+that, and what is nearly as good may be a little worse."""
 
 STEPS_BETWEEN_TRIALS = 128
 """At least so many steps lie between the begins of two trials of a size class: an arm that is wrongly thought
@@ -207,11 +215,12 @@ class AdaptiveChoice:
         if size.trial_steps and size.trial <= most:
             return Decision(batch, size.trial, is_trial=True)
         worths = self._worths(limits, most)
-        best = worths.index(max(worths))
+        best = _best(worths)
         others = [arm for arm in range(self._fewest_tried, most + 1) if arm != best]
         if others and size.may_try:
             arm = min(others, key=lambda arm: (size.tried_at[arm], -arm))
-            price = TRIAL_STEPS * self._seconds(batch, arm) * (1.0 - worths[arm] / worths[best])
+            lost = LOST_STEPS + TRIAL_STEPS * max(1.0 - worths[arm] / worths[best], 0.0)
+            price = lost * self._seconds(batch, arm)
             free = not size.tried_at[arm] and worths[arm] >= NEARLY_AS_GOOD * worths[best]
             if free or price <= size.savings:
                 size.begin_trial(arm)
@@ -234,7 +243,7 @@ class AdaptiveChoice:
         found = []
         for batch in self._costs.batches:
             worths = self._worths((self._costs.most_drafts,) * batch, self._costs.most_drafts)
-            best = worths.index(max(worths))
+            best = _best(worths)
             for arm, worth in enumerate(worths):
                 found.append(DraftArm(batch, arm, self._seconds(batch, arm), worth / batch, arm == best))
         return tuple(found)
@@ -257,3 +266,9 @@ class AdaptiveChoice:
             arms = self._costs.most_drafts + 1
             self._classes[number] = _SizeClass([1.0] * arms, [0] * arms)
         return self._classes[number]
+
+
+def _best(worths: Sequence[float]) -> int:
+    """The K that is worth the most; none unless drafts have an advantage."""
+    best = worths.index(max(worths))
+    return best if worths[best] > ADVANTAGE * worths[0] else 0
