@@ -21,7 +21,7 @@ from draftproof.speculation.acceptance import AcceptanceCounts
 from draftproof.speculation.acceptance_average import AcceptanceAverage
 from draftproof.speculation.step_costs import StepCosts
 
-TRIAL_SHARE = 0.005
+TRIAL_SHARE = 0.01
 """Share of the time that trials may lose, as far as the estimates know."""
 
 TRIAL_STEPS = 4
