@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.clients.load_tool import tool_options, version_of
 from benchmarks.record import write_record
 from benchmarks.watched_server import served
 
@@ -40,7 +41,7 @@ class Run:
 
 def main() -> int:
     options = _options()
-    figures: dict[str, Any] = {"aiperf": _version(options.program), "runs": {}}
+    figures: dict[str, Any] = {"aiperf": version_of(options.program), "runs": {}}
     raw: dict[str, Any] = {}
     faults = []
     with tempfile.TemporaryDirectory() as folder, served(options.checkpoint, options.log) as server:
@@ -146,23 +147,9 @@ def _answers(lines: Path) -> list[dict[str, Any]]:
     return answers
 
 
-def _version(program: str) -> str:
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    return answer.stdout.strip()
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--program", default="aiperf")
-    parser.add_argument("--checkpoint", default="tiny")
-    parser.add_argument("--tokenizer", required=True, help="the checkpoint's folder")
-    parser.add_argument("--requests", type=int, default=24)
-    parser.add_argument("--prompt", type=int, default=96)
-    parser.add_argument("--output", type=int, default=48)
+    parser = tool_options(__doc__, "aiperf")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--log", type=Path, default=Path(tempfile.gettempdir()) / "draftproof-aiperf.log")
     return parser.parse_args()
 
 

@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.clients.load_tool import tool_options, version_of
 from benchmarks.record import write_record
 from benchmarks.watched_server import served
 
@@ -26,7 +27,7 @@ LIMIT_SECONDS = 900
 
 def main() -> int:
     options = _options()
-    figures: dict[str, Any] = {"guidellm": _version(options.program), "runs": {}}
+    figures: dict[str, Any] = {"guidellm": version_of(options.program), "runs": {}}
     raw = {}
     with tempfile.TemporaryDirectory() as folder, served(options.checkpoint, options.log) as server:
         for path in FORMATS:
@@ -97,23 +98,9 @@ def _is_good(run: dict[str, Any]) -> bool:
     return every and run["answers_with_acceptance"] == totals["total"]
 
 
-def _version(program: str) -> str:
-    answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=True)
-    return answer.stdout.strip()
-
-
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--program", default="guidellm")
-    parser.add_argument("--checkpoint", default="tiny")
-    parser.add_argument("--tokenizer", required=True, help="the checkpoint's folder")
-    parser.add_argument("--requests", type=int, default=24)
+    parser = tool_options(__doc__, "guidellm")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--prompt", type=int, default=96)
-    parser.add_argument("--output", type=int, default=48)
-    parser.add_argument("--log", type=Path, default=Path(tempfile.gettempdir()) / "draftproof-guidellm.log")
     return parser.parse_args()
 
 
