@@ -108,6 +108,15 @@ def test_trials_and_learning_cost_less_than_two_percent(name: str, batch: int) -
     assert machine.tokens / machine.seconds > 0.98 * scale * machine.best()
 
 
+@pytest.mark.parametrize(("gain", "chosen"), [(1.015, 0), (1.1, 1)])
+def test_drafts_need_an_advantage_over_plain_decoding(gain: float, chosen: int) -> None:
+    """Estimates are good to a few percent: what is hardly better may be worse."""
+    costs = (0.010, 0.016 / gain, 0.026, 0.036)
+    machine, choice = Machine(costs, (0.6, 0.0, 0.0)), AdaptiveChoice(measured(costs))
+    machine.run(choice, 4000)
+    assert machine.chosen[-2000:].count(chosen) > 1900
+
+
 def test_plain_decoding_is_left_again_when_drafts_are_accepted_again() -> None:
     machine, choice = Machine(rates=(0.0, 0.0, 0.0)), AdaptiveChoice(measured())
     machine.run(choice, 4000)
